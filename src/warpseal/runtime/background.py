@@ -1,6 +1,4 @@
-"""Work in the background without which signing goes on: an error ends it for a moment, and never
-the process.
-"""
+"""Work in the background that signing does not need; after an error it starts again."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ _SHOWN_S: Final = 300.0
 
 
 class _Failures(Struct):
-    """The errors of one part since the start.
+    """The errors of a part since the start.
 
-    last_at: in seconds of the loop's clock.
+    last_at: time of the last error, in seconds of the loop's clock.
     """
 
     count: int = 0
@@ -34,10 +32,9 @@ class _Failures(Struct):
 
 
 class BackgroundWork:
-    """The parts of a process that may fail.
+    """The parts of a process that may fail; used from one event loop.
 
-    Used from one event loop.
-    on_failure: takes the name of the part.
+    on_failure: called with the name of a part that failed.
     """
 
     def __init__(
@@ -55,7 +52,8 @@ class BackgroundWork:
     ) -> None:
         """Run a part until it returns; after an error it starts again, with growing delays.
 
-        waits_for: errors that the part recovers from by a new start, and that are no failures.
+        part: name of the part in the log and in sentences.
+        waits_for: errors from which the part recovers by a new start, and which are no failures.
         """
         delays = RetryDelays(self._backoff)
         while True:
@@ -87,10 +85,8 @@ class BackgroundWork:
         for part, failures in self._failures.items():
             if now - failures.last_at < _SHOWN_S:
                 times = "once" if failures.count == 1 else f"{failures.count} times"
-                yield (
-                    f"{part} failed {times} since the start, and starts again by itself: see"
-                    " the log"
-                )
+                failed = f"{part} failed {times} since the start"
+                yield f"{failed}, and starts again by itself: see the log"
 
     def _note_failure(self, part: str, error: Exception, delay_s: float) -> None:
         failures = self._failures.setdefault(part, _Failures())

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 ReadNames = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Takes an object; returns it with the exact names of its fields, the last spelling of each. Other keys stay."""
+"""Takes an object; returns it with the exact names of its fields. Other keys stay.
+
+Of several spellings of a field the last one counts.
+"""
 
 
 def field_names(*names: str) -> ReadNames:

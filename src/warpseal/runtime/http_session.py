@@ -1,5 +1,5 @@
-"""HTTP client sessions to nodes and price sources: no cookies, no compression, no proxy of the
-environment.
+"""HTTP client sessions to nodes and price sources, without cookies, compression and the proxy of
+the environment.
 
 Other modules import aiohttp from here. When it is imported, it makes two TLS contexts, which read
 the certificate authorities of the system: 44 ms and 3 MiB, which a daemon whose nodes have http
@@ -39,9 +39,7 @@ _READ_AUTHORITIES: Final = ssl.SSLContext.set_default_verify_paths
 
 
 def read_authorities_late(context: ssl.SSLContext) -> None:
-    """Let a context read the certificate authorities of the system when its first connection
-    begins.
-    """
+    """Let a context read the system's certificate authorities when its first connection begins."""
 
     def wrap_bio(*args: Any, **kwargs: Any) -> ssl.SSLObject:
         _READ_AUTHORITIES(context)
@@ -73,11 +71,11 @@ def new_session(connector: aiohttp.BaseConnector | None = None) -> aiohttp.Clien
 
 
 class UnreadableBody(ValueError):
-    """A body is compressed, and that cannot be undone."""
+    """A body is compressed, and cannot be decompressed."""
 
 
 def is_success(status: int) -> bool:
-    """Return whether a status says that the body is the result: 2xx, since proxies change 200 into
+    """Return whether the body is the result: with any status of 2xx, since proxies change 200 into
     201.
     """
     return status // 100 == 2
@@ -86,13 +84,12 @@ def is_success(status: int) -> bool:
 async def read_body(
     response: aiohttp.ClientResponse, limit: int, is_enough: Callable[[bytes], bool] | None = None
 ) -> bytes | None:
-    """Return the body, with gzip and deflate undone; None if it is longer than `limit` bytes,
-    before or after that.
+    """Return the body, with gzip and deflate undone; None if it is too long.
 
-    The rest of a body that is too long is not read.
-    is_enough: takes the first bytes, at most 512; if it returns True, the beginning of the body is
-    returned, and its
-        length does not count.
+    limit: bytes that a body may have, compressed and decompressed; the rest of a longer one is not
+        read.
+    is_enough: called with the first bytes of the body, at most 512. If it returns True, the
+        beginning of the body is returned, whatever its length.
     Raises UnreadableBody.
     """
     declared, decoder = response.content_length, _find_decoder(response)
@@ -122,7 +119,7 @@ async def read_body(
 
 
 def _find_decoder(response: aiohttp.ClientResponse) -> zlib._Decompress | None:
-    """Return what undoes the compression of a body; None if it has none.
+    """Return the decompressor of a body; None if the body is not compressed.
 
     Storage servers and proxies send a Content-Encoding that names no compression, such as a
     character set.
@@ -140,7 +137,7 @@ def _find_decoder(response: aiohttp.ClientResponse) -> zlib._Decompress | None:
 async def _decompress(
     decoder: zlib._Decompress, chunk: bytes, content: bytearray, limit: int
 ) -> None:
-    """Append what a chunk holds, at most one byte beyond the limit.
+    """Append the content of a chunk, at most one byte beyond the limit.
 
     Other tasks run between the pieces.
     """

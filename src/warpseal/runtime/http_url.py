@@ -15,8 +15,8 @@ class InvalidUrl(ValueError):
 def parse_http_url(text: str, base: URL | None = None) -> URL:
     """Return an http(s) URL with a host, percent-encoded.
 
+    base: URL to which the text may be relative.
     Raises InvalidUrl.
-    base: resolves a relative reference.
     """
     try:
         url = URL(text) if base is None else base.join(URL(text))

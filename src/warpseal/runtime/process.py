@@ -1,5 +1,5 @@
-"""The common parts of long-running processes: parallel work, its progress, the signals that stop
-it, error texts.
+"""The common parts of long-running processes: parallel work and its progress, signals, error texts,
+files of process ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LISTENING: Final = "0A"
 E = TypeVar("E", bound=Exception)
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of a step, its finished units and all its units; 0 units: the number is not known."""
+"""Called with the name of a step, its finished units and all its units, 0 if unknown."""
 
 
 def ignore_progress(_step: str, _done: int, _total: int) -> None:
@@ -33,7 +33,7 @@ def ignore_progress(_step: str, _done: int, _total: int) -> None:
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run work while the block runs, and cancel it at the end of the block; its errors are ignored."""
+    """Run work while the block runs, and cancel it at the end; errors of the work are ignored."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -57,7 +57,7 @@ def stop_signals(on_signal: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def hangup_signal(on_signal: Callable[[], None]) -> Iterator[None]:
-    """Call `on_signal` on the loop at each SIGHUP; afterwards SIGHUP does what it did before.
+    """Call `on_signal` on the loop at each SIGHUP; the exit restores the handler before it.
 
     The loop's own handlers would have the default action restored, which ends the process.
     """
@@ -71,10 +71,10 @@ def hangup_signal(on_signal: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def ungrouped(kind: type[E]) -> Iterator[None]:
-    """Raise an error of this kind by itself if it leaves the block in a group; a group with other
-    errors stays.
+    """Raise an error of this kind by itself if it leaves the block in a group.
 
-    A `raise` inside `except*` would do so only from Python 3.11.4 on.
+    A group with other errors stays. A `raise` inside `except*` would do so only from Python 3.11.4
+    on.
     """
     try:
         yield
@@ -97,7 +97,7 @@ def os_error_text(error: OSError) -> str:
 
 
 def is_missing(path: Path) -> bool:
-    """Return whether a file does not exist; one in a folder that this user may not read may exist."""
+    """Return whether a file does not exist; a file in an unreadable folder may exist."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -108,8 +108,7 @@ def is_missing(path: Path) -> bool:
 
 
 def error_words(error: BaseException) -> str:
-    """Return a library's error in words: the operating system's, else those of the kind of the
-    error.
+    """Return a library's error in words: those of the operating system, else those of its class.
 
     Its own text is left out, since it may quote a URL with a key.
     """
@@ -121,9 +120,7 @@ def error_words(error: BaseException) -> str:
 
 
 def lower_priority() -> None:
-    """Give every other process of the machine precedence; processes that this one starts inherit
-    it.
-    """
+    """Give every other process precedence over this process and those that it starts."""
     os.nice(_NICENESS)
     with suppress(AttributeError, OSError):
         # Only Linux has it. Another process that wakes up gets the processor at once, not at the
@@ -132,9 +129,9 @@ def lower_priority() -> None:
 
 
 def find_listener(port: int) -> int | None:
-    """Return the pid of the process that listens on a TCP port; None if it is not known.
+    """Return the pid of the process that listens on a TCP port; None if no table shows it.
 
-    Linux has the tables.
+    Only Linux has the tables.
     """
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

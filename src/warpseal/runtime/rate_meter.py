@@ -1,4 +1,4 @@
-"""How many items a second were processed lately; pure."""
+"""The rate at which items were processed in the last minute; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_SAMPLES: Final = 1_000
 
 
 class RateMeter:
-    """Items per second over the last minute; `now` in seconds."""
+    """Items per second over the last minute. `now` is in seconds of one clock."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(maxlen=_MAX_SAMPLES)
@@ -21,8 +21,9 @@ class RateMeter:
         self._samples.append((now, 0))
 
     def reset(self) -> None:
-        """Forget everything, and count from the next items on: the time until those is no measure
-        of the rate.
+        """Forget everything, and count from the next items on.
+
+        The time until these items says nothing about the rate.
         """
         self._samples.clear()
 
@@ -32,7 +33,7 @@ class RateMeter:
         self._drop_old(now)
 
     def rate(self, now: float) -> float | None:
-        """Return items per second, None if there were none in the last minute."""
+        """Return items per second; None without items in the last minute."""
         self._drop_old(now)
         if len(self._samples) < 2:
             return None
@@ -42,7 +43,7 @@ class RateMeter:
         return count / (now - started_at) if now > started_at and count else None
 
     def _drop_old(self, now: float) -> None:
-        """Keep the last sample before the window: it says when the first one in the window began."""
+        """Drop samples before the window but the last, at which the first one in it began."""
         while len(self._samples) > 1 and now - self._samples[1][0] > _WINDOW_S:
             self._samples.popleft()
         if len(self._samples) == 1 and now - self._samples[0][0] > _WINDOW_S:

@@ -1,5 +1,4 @@
-"""The id of the request that the current task serves, so that every log line of the request carries
-it.
+"""The id of the request that the current task serves; every log line of the request carries it.
 
 A caller may choose the id (`X-Request-Id`); without a usable one, the daemon makes an id.
 """

@@ -1,5 +1,4 @@
-"""Repeat what fails for now: delays that grow from attempt to attempt, and calls that are repeated
-until they work.
+"""Delays that grow from attempt to attempt, and calls that are repeated until they succeed.
 
 Source of truth of the delays: avalanchego `network/tracked_ip.go`.
 """
@@ -17,9 +16,10 @@ T = TypeVar("T")
 
 
 class Backoff(Struct, frozen=True):
-    """How long to wait before the next attempt.
+    """The rule for the delays between attempts.
 
-    first_s: base of the first delay; cap_s: bound of all.
+    first_s: base of the first delay.
+    cap_s: bound of all delays.
     """
 
     first_s: float = 1.0
@@ -28,11 +28,14 @@ class Backoff(Struct, frozen=True):
     def next_delay(self, previous_s: float, random: Random) -> float:
         """Return the delay that follows `previous_s` (0 before the first): grown by uniform [1, 2).
 
-        Above the cap it becomes cap x uniform [0.75, 1), so that waiters who all reached it stay
+        Above the cap it becomes cap x uniform [0.75, 1), so that callers that all reached it stay
         spread.
         """
-        delay_s = (previous_s if previous_s > 0 else self.first_s) * (1 + random.random())
-        return delay_s if delay_s <= self.cap_s else self.cap_s * (3 + random.random()) / 4
+        base_s = previous_s if previous_s > 0 else self.first_s
+        delay_s = base_s * (1 + random.random())
+        if delay_s > self.cap_s:
+            return self.cap_s * (3 + random.random()) / 4
+        return delay_s
 
 
 class Pace(Struct, frozen=True):
@@ -69,8 +72,9 @@ class RetryDelays:
 class BlockedCall(Struct, frozen=True):
     """A call that is repeated.
 
-    name: what it waits for.
-    since_s: time of its first failure, of the loop's clock.
+    name: dependency that the call waits for.
+    since_s: time of the first failure, in seconds of the loop's clock.
+    error: error of the last attempt.
     """
 
     name: str
@@ -79,12 +83,11 @@ class BlockedCall(Struct, frozen=True):
 
 
 class Retrier:
-    """Repeats calls that raise one of some errors until they succeed, and reports which dependency
-    blocks them.
+    """Repeats calls until they succeed, and reports which dependency blocks them.
 
-    failures: what a call waits for, by the error that it raises until then, such as
-        {NodeUnavailable: "nodes"}; any other error passes through.
-    on_failure: called with each such error and the seconds until the next attempt.
+    failures: dependencies by the error of a call that waits for them, such as
+        {NodeUnavailable: "nodes"}. Any other error passes through.
+    on_failure: called with each of these errors and the seconds until the next attempt.
     """
 
     def __init__(
@@ -103,24 +106,20 @@ class Retrier:
 
     @property
     def blocked_on(self) -> str | None:
-        """The failure that calls wait for now, the first of `failures` if there are several; None
-        if no call waits.
-        """
+        """The dependency that calls wait for, the first of `failures`; None if no call waits."""
         call = self.blocked_call
         return None if call is None else call.name
 
     @property
     def blocked_call(self) -> BlockedCall | None:
-        """The call that waits longest, of those for the first of `failures`; None if no call waits."""
+        """The call that waits longest for the first of `failures`; None if no call waits."""
         for name in self._failures.values():
             if calls := [call for call in self._blocked.values() if call.name == name]:
                 return min(calls, key=lambda call: call.since_s)
         return None
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what `attempt` returns, repeated after growing delays while it raises one of the
-        errors.
-        """
+        """Return the result of `attempt`, which is repeated while it raises one of the errors."""
         delays = RetryDelays(self._backoff, self._random)
         since_s: float | None = None
         try:
@@ -129,13 +128,14 @@ class Retrier:
                     return await attempt()
                 except self._errors as error:
                     delay_s = delays.next()
-                    since_s = asyncio.get_running_loop().time() if since_s is None else since_s
-                    name = next(
-                        name for kind, name in self._failures.items() if isinstance(error, kind)
-                    )
-                    self._blocked[delays] = BlockedCall(name, since_s, error)
+                    if since_s is None:
+                        since_s = asyncio.get_running_loop().time()
+                    self._blocked[delays] = BlockedCall(self._name_of(error), since_s, error)
                     if self._on_failure is not None:
                         self._on_failure(error, delay_s)
                 await asyncio.sleep(delay_s)
         finally:
             self._blocked.pop(delays, None)
+
+    def _name_of(self, error: Exception) -> str:
+        return next(name for kind, name in self._failures.items() if isinstance(error, kind))

@@ -1,5 +1,4 @@
-"""Declaration of settings: a field of a package's Settings class carries its config key, its parser
-and its help text.
+"""Declaration of settings: a field of a Settings class has its config key, parser and help text.
 
 From these declarations `config/` makes the keys of the config file, the environment names, the
 flags, `config check` and the table in docs/operations.md. Parsers take a JSON value, or text of the
@@ -55,15 +54,16 @@ class Group(StrEnum):
 
 
 class Setting(DeclaredField, frozen=True):
-    """One setting.
+    """A setting.
 
-    help: a noun phrase with the unit.
-    metavar: stands for the value in `--help`.
-
-    is_reference: a key of the reference aggregator, whose unprefixed environment name counts.
-    is_node: a key of avalanchego, whose environment name counts.
-    is_secret: never shown and never a flag, since every user of the machine can read flags.
-    display: the value without its secrets; None: the value as it is.
+    help: noun phrase with the unit.
+    metavar: word for the value in `--help`.
+    is_reference: the key is one of the reference aggregator, whose unprefixed environment name
+        counts.
+    is_node: the key is one of avalanchego, whose environment name counts.
+    is_secret: the value is never shown, and never a flag, since every user of the machine can read
+        flags.
+    display: returns the value without its secrets; None: the value has no secrets.
     """
 
     key: str
@@ -83,10 +83,12 @@ class Settings(Struct, metaclass=DeclaredFieldsMeta, frozen=True):
 
     def __repr__(self) -> str:
         declared: dict[str, Setting] = type(self).declared_fields
-        visible = [
-            name for name, setting in declared.items() if not (setting.is_secret or setting.display)
+        fields = [
+            f"{name}={getattr(self, name)!r}"
+            for name, setting in declared.items()
+            if not (setting.is_secret or setting.display)
         ]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in visible)})"
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 def setting(
@@ -101,8 +103,8 @@ def setting(
 ) -> T:
     """Return a field of Settings.
 
-    default: REQUIRED if there is none.
-    options: more fields of Setting.
+    default: value without a key; REQUIRED if there is none.
+    options: further fields of Setting.
     """
     declared: Any = Setting(default, key, parse, help, group, metavar, **options)
     value: T = declared
@@ -110,10 +112,10 @@ def setting(
 
 
 class SettingError(Struct, frozen=True):
-    """One error of the configuration.
+    """An error of the configuration.
 
     path: dotted path of the value.
-    source: where the value is set.
+    source: place that sets the value.
     """
 
     path: str
@@ -121,7 +123,8 @@ class SettingError(Struct, frozen=True):
     source: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}" + (f" ({self.source})" if self.source else "")
+        suffix = f" ({self.source})" if self.source else ""
+        return f"{self.path}: {self.reason}{suffix}"
 
 
 class InvalidSetting(ValueError):
@@ -168,14 +171,13 @@ def expand_path(name: str) -> Path:
         pass
     except RuntimeError:
         owner = name.partition("/")[0]
-        raise ValueError(
-            f"{owner!r} is the home folder of no user here: write the whole path"
-        ) from None
+        reason = f"{owner!r} is the home folder of no user here: write the whole path"
+        raise ValueError(reason) from None
     raise ValueError(f"expected a path, found a character that no path has: {name[:80]!a}")
 
 
 def optional_path(value: Any, path: str) -> Path | None:
-    """Accept a path; an empty text counts as not given, as in the reference."""
+    """Accept a path; an empty text stands for no path, as in the reference."""
     return None if value in ("", None) else path_value(value, path)
 
 
@@ -219,9 +221,8 @@ def duration(low: float, high: float) -> Parser[float]:
 
     def parse(value: Any, path: str) -> float:
         if isinstance(value, str) and _DURATION.fullmatch(value):
-            value = sum(
-                float(number) * _UNITS_S[unit] for number, unit in _DURATION_PART.findall(value)
-            )
+            parts = _DURATION_PART.findall(value)
+            value = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
         return plain(value, path)
 
     return parse
@@ -231,9 +232,8 @@ def secret(value: Any, path: str) -> str:
     """Accept a secret of at least 16 characters that a header can carry; no error shows it."""
     token = text(value, path)
     if token and (len(token) < 16 or not all("!" <= char <= "~" for char in token)):
-        raise invalid_setting(
-            path, "expected at least 16 characters of printable ASCII, without spaces"
-        )
+        reason = "expected at least 16 characters of printable ASCII, without spaces"
+        raise invalid_setting(path, reason)
     return token
 
 
@@ -245,25 +245,27 @@ def one_of(*choices: str) -> Parser[str]:
         if word not in choices:
             near = nearest(word, choices)
             hint = f"; did you mean {near}?" if near else ""
-            raise invalid_setting(
-                path, f"expected one of {', '.join(choices)}; found {word!r}{hint}"
-            )
+            reason = f"expected one of {', '.join(choices)}; found {word!r}{hint}"
+            raise invalid_setting(path, reason)
         return word
 
     return parse
 
 
 def choice(kind: type[E]) -> Parser[E]:
-    """Accept one value of a closed list, in any case."""
+    """Accept a value of a closed list, in any case."""
     word = one_of(*(member.value for member in kind))
     return lambda value, path: kind(word(value, path))
 
 
 def _likely_scheme(url_text: str, schemes: Sequence[str]) -> str:
-    """Return the scheme of a URL that has none: a node of this machine or a private network has no
-    certificate.
+    """Return the probable scheme of a URL without a scheme.
+
+    A node of this machine or of a private network has no certificate.
+    schemes: the one without a certificate comes first.
     """
-    host = url_text.partition("/")[0].rpartition(":")[0] or url_text.partition("/")[0]
+    authority = url_text.partition("/")[0]
+    host = authority.rpartition(":")[0] or authority
     try:
         is_near = not ip_address(host.strip("[]")).is_global
     except ValueError:
@@ -282,13 +284,12 @@ def url(*schemes: str) -> Parser[str]:
         except ValueError:
             is_valid = False
         if not is_valid:
-            expected = f"expected {' or '.join(f'{scheme}://' for scheme in schemes)} and a host"
+            prefixes = " or ".join(f"{scheme}://" for scheme in schemes)
+            expected = f"expected {prefixes} and a host"
             # A URL without a scheme has no secret that the error could show.
             if "://" not in url_text and "@" not in url_text and "?" not in url_text:
-                expected += (
-                    f", found {url_text[:80]!r}: write"
-                    f" {_likely_scheme(url_text, schemes)}://{url_text[:80]}"
-                )
+                shown, scheme = url_text[:80], _likely_scheme(url_text, schemes)
+                expected += f", found {shown!r}: write {scheme}://{shown}"
             raise invalid_setting(path, expected)
         return url_text.rstrip("/")
 
@@ -296,7 +297,7 @@ def url(*schemes: str) -> Parser[str]:
 
 
 def list_of(parse_item: Parser[T]) -> Parser[tuple[T, ...]]:
-    """Accept a JSON list; from the environment also JSON text, or words between commas or spaces."""
+    """Accept a JSON list, its JSON text, or words between commas or spaces."""
     return lambda value, path: _parse_all(_as_list(value, path), path, parse_item)
 
 
@@ -322,22 +323,18 @@ def json_object(
 
     Raises InvalidSetting with the errors of all of them.
 
-    parsers: by key; any other key is an error.
-    required: keys that must be there.
+    parsers: parser of each field, by key; any other key is an error.
+    required: keys that the object must have.
     """
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         raise invalid_setting(path, "expected an object, found text")
     decoded = decode_json_text(value, path)
     if not isinstance(decoded, dict):
         raise invalid_setting(path, f"expected an object, found {_kind(decoded)}")
-    errors = [
-        SettingError(f"{path}.{key}", unknown_key(key, parsers))
-        for key in decoded
-        if key not in parsers
-    ]
-    errors += [
-        SettingError(f"{path}.{key}", "missing") for key in sorted(required - decoded.keys())
-    ]
+    unknown = [key for key in decoded if key not in parsers]
+    missing = sorted(required - decoded.keys())
+    errors = [SettingError(f"{path}.{key}", unknown_key(key, parsers)) for key in unknown]
+    errors += [SettingError(f"{path}.{key}", "missing") for key in missing]
     fields: dict[str, Any] = {}
     for key, parse in parsers.items():
         if key in decoded:
@@ -357,8 +354,9 @@ def unknown_key(name: str, names: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the known name that is most like a name, in any case, `_` like `-`; None if none is
-    like it.
+    """Return the most similar of some names, or None if none is similar.
+
+    Case does not count, and `_` counts as `-`.
     """
     by_folded = {_fold(candidate): candidate for candidate in names}
     near = difflib.get_close_matches(_fold(name), by_folded, n=1)

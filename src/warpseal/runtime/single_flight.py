@@ -1,6 +1,4 @@
-"""Single flight: work that several callers request at once runs once; usually the last caller to
-leave cancels it.
-"""
+"""Single flight: work that several callers request at once runs once."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ class _Flight(Struct, Generic[V], eq=False):
 
 
 class SingleFlight(Generic[K, V]):
-    """One task per key, shared by its callers.
+    """A task per key, shared by its callers.
 
-    The task belongs to no caller's task group: the cancellation of one caller does not end it for
-    the others, and the last caller to leave cancels it, unless it outlives its callers. The context
-    is the first caller's.
+    The task belongs to no caller's task group, so that the cancellation of a caller does not end it
+    for the others. Its context is that of the first caller.
+    outlives_callers: the task goes on after the last caller has left, which cancels it otherwise.
     """
 
     __slots__ = ("_flights", "_outlives_callers")

@@ -35,7 +35,7 @@ class Throttle:
             self.step()
 
     def step(self) -> None:
-        """Pause if it is time to; call it after each small step.
+        """Pause if the thread has worked for long enough; call this after each small step.
 
         Raises CancelledError after `cancel`.
         """

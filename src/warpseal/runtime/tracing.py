@@ -1,6 +1,6 @@
 """The trace of the current request.
 
-ops/traces.py, loaded if a collector is configured, begins and exports it.
+`ops/traces`, which is loaded if a collector is configured, begins and exports it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from msgspec import Struct, field
 class Span(Struct, frozen=True):
     """A part of a request that has ended. Times are those of perf_counter.
 
+    parent_id: id of the span that contains this one; 0 stands for the request itself.
     kind: server, client or internal, as in OpenTelemetry.
-    error: code of the failure; empty: it succeeded.
-    parent_id: 0: the request itself.
+    error: code of the failure; empty if the part succeeded.
     """
 
     name: str
@@ -34,11 +34,14 @@ class Span(Struct, frozen=True):
 
 
 class Trace(Struct, eq=False):
-    """The trace of one request.
+    """The trace of a request.
 
-    parent_id, state: span and `tracestate` of the caller; 0: the trace begins here.
-
+    export: sends a span of the trace to the collector.
+    parent_id: span of the caller; 0 if the trace begins here.
+    state: `tracestate` of the caller.
+    root_id: span of the request itself.
     unix_offset_ns: Unix time minus perf_counter.
+    is_open: the request has not ended.
     """
 
     export: Callable[[Trace, Span], None]
@@ -52,7 +55,7 @@ class Trace(Struct, eq=False):
     is_open: bool = True
 
     def headers(self, span_id: int) -> dict[str, str]:
-        """Return the headers of a call to a node. An unsampled trace passes the caller's span on."""
+        """Return the headers of a call to a node, whose parent is the caller without sampling."""
         parent_id = span_id if self.is_sampled else self.parent_id
         headers = {"traceparent": f"00-{self.trace_id:032x}-{parent_id:016x}-{self.is_sampled:02x}"}
         return headers | {"tracestate": self.state} if self.state else headers
@@ -64,24 +67,24 @@ class Trace(Struct, eq=False):
 
     def end(self, name: str, attributes: Mapping[str, Any], error: str) -> None:
         """Export the request itself."""
-        self.add(
-            Span(
-                name,
-                self.started_at,
-                attributes,
-                perf_counter(),
-                self.parent_id,
-                "server",
-                error,
-                self.root_id,
-            )
+        request = Span(
+            name,
+            self.started_at,
+            attributes,
+            parent_id=self.parent_id,
+            kind="server",
+            error=error,
+            span_id=self.root_id,
         )
+        self.add(request)
         self.is_open = False
 
 
 class Tracing(Struct):
-    """begin: begins the trace of the current task's request, by its headers; None: nothing is
-    traced.
+    """The tracing of a process.
+
+    begin: begins the trace of the current task's request, from its headers; None if no request is
+        traced.
     """
 
     begin: Callable[[Sequence[tuple[bytes, bytes]]], Trace | None] | None = None
@@ -94,8 +97,6 @@ current_trace: Final[ContextVar[Trace | None]] = ContextVar("trace", default=Non
 
 
 def active_trace() -> Trace | None:
-    """Return the trace of the request that the current task serves; None also for work that
-    outlived its request.
-    """
+    """Return the trace of the current task's request; None after the end of the request."""
     trace = current_trace.get()
     return trace if trace is not None and trace.is_open else None

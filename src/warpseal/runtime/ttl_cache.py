@@ -1,4 +1,4 @@
-"""Values kept for a limited time, each with a time of its own; the least recently used go first."""
+"""Values that are kept for a limited time, each for its own; the least recently used go first."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ def loop_time() -> float:
 
 
 class CachedValue(Struct, Generic[V], frozen=True):
-    """A value in the cache, which may be None."""
+    """A value in the cache; the value itself may be None."""
 
     value: V
     ttl_s: float
 
 
 class TtlCache(Generic[K, V]):
-    """At most `max_entries` values. Times are seconds of one clock, the event loop's unless given.
+    """At most `max_entries` values.
 
     `get` of cachetools looks at its clock twice, and raises KeyError for an entry that expires in
     between.
+    now: returns seconds of a clock; None: that of the event loop.
     """
 
     def __init__(self, max_entries: int, now: Callable[[], float] | None = None) -> None:
@@ -38,7 +39,7 @@ class TtlCache(Generic[K, V]):
         )
 
     def get(self, key: K) -> CachedValue[V] | None:
-        """Return the value of a key; None if there is none, or it has expired."""
+        """Return the value of a key; None without a value, or after its time."""
         try:
             return self._entries[key]
         except KeyError:

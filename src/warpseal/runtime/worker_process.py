@@ -1,4 +1,4 @@
-"""Worker processes: what each one does at its start, so that it never outlives its parent.
+"""Worker processes: the first steps of each one, after which it never outlives its parent.
 
 Each worker loads this module, which therefore imports little.
 """
@@ -13,8 +13,7 @@ from multiprocessing.connection import wait
 
 
 def initialize_worker() -> None:
-    """Let this process end with its parent, however that ends, and leave the signals of a terminal
-    to it.
+    """Let this process end with its parent, and leave the signals of a terminal to the parent.
 
     The parent handles these signals, and lets the current call end.
     """
