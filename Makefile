@@ -8,11 +8,12 @@ CLIENTS := $(VENV)/clients/.installed
 SOLIDITY := $(VENV)/solidity/.installed
 HELM := $(VENV)/helm/.installed
 GENERATORS := $(VENV)/generated/.installed
+RELEASE := $(VENV)/release/.installed
 
 OTHER := 3.13
 OTHER_TESTS := tests/aggregation tests/bls tests/integration tests/peers tests/protocol
 
-.PHONY: demo install test other lint types imports unit clients test-failover packages bench soak docs-table proto clean
+.PHONY: demo install test other lint types imports unit clients test-failover packages release bench soak docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -106,9 +107,19 @@ $(GENERATORS): $(wildcard tests/clients/generated/* examples/*/*) | $(STAMP)
 test-failover: $(STAMP)
 	$(BIN)/pytest tests/failover/failover.py tests/failover/regions.py --capture=no
 
-# The wheel, its dependencies and the demo on every supported Python.
-packages: $(STAMP)
-	.ci/packages $(BIN)/python
+# The files of a release (docs/releasing.md), in `dist`.
+release: $(RELEASE)
+	.ci/release $(VENV)/release/bin/python dist
+
+# The same, built twice and compared; the demo from each file on every supported Python; the oldest dependencies.
+packages: $(RELEASE)
+	.ci/packages $(VENV)/release/bin/python
+
+$(RELEASE): .ci/release.txt
+	rm -rf $(VENV)/release
+	$(PYTHON) -m venv $(VENV)/release
+	$(VENV)/release/bin/python -m pip install --quiet --disable-pip-version-check --requirement .ci/release.txt
+	touch $(RELEASE)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
@@ -140,4 +151,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build *.egg-info src/*.egg-info
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info

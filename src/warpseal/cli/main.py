@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from warpseal.errors import StartupError
 from warpseal.runtime.lazy import LazyModule, import_late
-from warpseal.version import __version__
+from warpseal.version import describe_version
 
 if TYPE_CHECKING:
     from warpseal.cli import process, running_daemon, serve
@@ -271,6 +271,17 @@ class _Parser(argparse.ArgumentParser):
         raise _WrongUsage(self, message)
 
 
+class _PrintVersion(argparse.Action):
+    """The flag that prints the version. In a clone it asks Git, which no other command needs."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(describe_version())
+        parser.exit()
+
+
 def load_command(location: str) -> Any:
     """Return what a location in `COMMANDS` names: it has `add_arguments` and `run`."""
     name, _, part = location.partition(".")
@@ -290,7 +301,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"warpseal {__version__}")
+    parser.add_argument("--version", action=_PrintVersion, help="print the version and revision")
     top = parser.add_subparsers(prog="warpseal", metavar="COMMAND", required=True)
     groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
     called_words = next(
