@@ -26,10 +26,10 @@ def read_revision() -> str | None:
         return None
     command = ("git", "-C", str(clone), "rev-parse", "HEAD")
     try:
-        finished = subprocess.run(command, capture_output=True, text=True, check=True)
+        output = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return finished.stdout.strip()
+    return output.stdout.strip()
 
 
 def describe_version() -> str:

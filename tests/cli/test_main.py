@@ -11,7 +11,7 @@ import pytest
 from warpseal.cli.main import COMMANDS, main
 from warpseal.config.keys import KEYS
 from warpseal.runtime.settings import Group
-from warpseal.version import __version__
+from warpseal.version import describe_version
 from warpseal.warp.ids import ChainID, id_text
 
 NODE = {
@@ -43,9 +43,9 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(bare, raising=False)
 
 
-def test_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_prints_the_version_and_the_revision(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("--version") == 0
-    assert capsys.readouterr().out == f"warpseal {__version__}\n"
+    assert capsys.readouterr().out == describe_version() + "\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])

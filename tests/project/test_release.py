@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.paths import ROOT
-from warpseal.version import __version__
+from warpseal import version
+from warpseal.version import __version__, describe_version
 
 
 def test_the_chart_has_the_version_of_the_program() -> None:
@@ -40,3 +43,19 @@ def test_every_dependency_has_a_lower_bound() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dependencies = [*project["dependencies"], *project["optional-dependencies"]["otel"]]
     assert [text for text in dependencies if ">=" not in text] == []
+
+
+def test_the_version_of_a_release_has_the_revision_that_was_written_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version, "_REVISION_FILE", tmp_path / "revision.txt")
+    (tmp_path / "revision.txt").write_text("0123456789abcdef0123\n")
+    assert describe_version() == f"warpseal {__version__} (revision 0123456789ab)"
+
+
+def test_a_package_without_a_repository_has_no_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version, "_REVISION_FILE", tmp_path / "revision.txt")
+    monkeypatch.setattr(version, "_FOLDER", tmp_path / "lib" / "warpseal")
+    assert describe_version() == f"warpseal {__version__}"
