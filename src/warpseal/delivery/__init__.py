@@ -1,5 +1,4 @@
-"""Messages signed so that their destination accepts them, and the preflight of messages that are
-signed already.
+"""Signs messages so that their destination accepts them; preflight of signed messages.
 
 Start reading at `service.py`. `destination.py` reads what decides on acceptance: the epoch and the
 Warp rules.

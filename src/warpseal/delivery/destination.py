@@ -1,5 +1,4 @@
-"""The epoch and the Warp rules of a chain, which decide whether it accepts a signed message in its
-next block.
+"""The epoch and the Warp rules of a chain, which decide on a message in its next block.
 
 Source of truth: ACP-181; avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`,
 `vms/platformvm/txs/executor/warp_verifier.go`.
@@ -50,7 +49,7 @@ _QUORUM_TIMEOUT_S: Final = 1.0
 class DestinationEpoch(Resource, frozen=True, gc=False, kw_only=True):
     """The epoch of the next block of a destination. Times are Unix seconds.
 
-    sealed_from: the first block at or after it is the last one of the epoch.
+    sealed_from: time from which on a block is the last one of the epoch.
     """
 
     number: int
@@ -63,11 +62,11 @@ class DestinationEpoch(Resource, frozen=True, gc=False, kw_only=True):
 class Destination:
     """A chain as it would verify a message in its next block.
 
-    epoch: of the next block; NO_EPOCH before Granite and without proposervm.
-    epoch_duration_s: the first block at or after the epoch's start plus this seals it.
-    proposed_height: the P-Chain height that the next block would carry; the height of the next
+    epoch: epoch of the next block; NO_EPOCH before Granite and without proposervm.
+    epoch_duration_s: seconds after the epoch's start from which on a block seals it.
+    proposed_height: P-Chain height that the next block would carry; the height of the next
         epoch if the next block seals this one.
-    read_at: Unix seconds; destinations that differ in it alone are equal.
+    read_at: Unix seconds of the lookup; destinations that differ only in it are equal.
     """
 
     chain_id: ChainID
@@ -80,14 +79,14 @@ class Destination:
 
     @property
     def height(self) -> int:
-        """The P-Chain height at which the next block verifies messages."""
+        """Return the P-Chain height at which the next block verifies messages."""
         return self.proposed_height if self.epoch == NO_EPOCH else self.epoch.p_chain_height
 
     @property
     def sealed_from(self) -> int | None:
-        """Unix seconds; the first block at or after it is the last one of the epoch.
+        """Return the Unix seconds from which on a block is the last one of the epoch.
 
-        None: there are no epochs.
+        None: the chain has no epochs.
         """
         return None if self.epoch == NO_EPOCH else self.epoch.start_time_s + self.epoch_duration_s
 
@@ -121,9 +120,9 @@ class Destinations:
     """Looks destinations up at their nodes.
 
     Used from one event loop; concurrent callers share a lookup.
-
-    configured: the chains that have an entry in `evm-chains`.
-    now: seconds of a monotonic clock.
+    configured: chains that have an entry in `evm-chains`.
+    now: clock in seconds that never goes back.
+    unix_now: clock in Unix seconds.
     """
 
     def __init__(
@@ -157,9 +156,7 @@ class Destinations:
         self._epoch_duration_s: int | None = None
 
     def cached(self, chain_id: ChainID) -> Destination | None:
-        """Return what `resolve` would return without asking a node; None if it would ask one, or
-        raise.
-        """
+        """Return a destination as `resolve` would without a call to a node; None otherwise."""
         cached = self._destinations.get(chain_id)
         return (
             cached.value if cached is not None and isinstance(cached.value, Destination) else None
@@ -181,8 +178,7 @@ class Destinations:
         return cached.value
 
     async def quorum(self, chain_id: ChainID) -> int | None:
-        """Return the quorum that a chain demands, percent; None if that is not known within a
-        second.
+        """Return the quorum that a chain demands, in percent; None if it is not read in a second.
 
         Raises nothing. A lookup that takes longer goes on: its end shows which node hangs.
         """
@@ -199,9 +195,7 @@ class Destinations:
         return None if rules is None else rules.quorum
 
     def previous_epoch(self, destination: Destination) -> Epoch | None:
-        """Return the epoch before the destination's; None if this daemon has not seen it, or there
-        was none.
-        """
+        """Return the epoch before the destination's; None if this daemon has not seen it."""
         epochs, number = self._epochs_seen.get(destination.chain_id), destination.epoch.number - 1
         # Epochs begin with 1.
         return None if epochs is None or number < 1 else epochs.get(number)

@@ -1,5 +1,4 @@
-"""The preflight of a signed message: whether the next block of its destination would accept it, and
-why not.
+"""The preflight of a signed message: whether the next block of its destination accepts it.
 
 The signature is verified with the set of each epoch in which a block may lie; the nodes are asked
 about the statement. Source of truth: ACP-181; avalanchego `vms/platformvm/warp/signature.go`.
@@ -41,7 +40,10 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 SET_TIMEOUT_S: Final = 10.0
 OTHER_SET_TIMEOUT_S: Final = 3.0
-"""The timeout of the sets that do not decide about the next block: a height beyond the P-Chain's tip is waited for."""
+"""Timeout of the sets that do not decide about the next block.
+
+A set beyond the P-Chain's tip is awaited until the caller cancels.
+"""
 CALL_TIMEOUT_S: Final = 5.0
 MAX_LISTED_SIGNERS: Final = 100
 MAX_LISTED_NODES: Final = 8
@@ -59,9 +61,9 @@ EXECUTION_FAILED: Final = re.compile(
 
 
 class DestinationCall(Struct, frozen=True):
-    """A call of the caller's own at the destination.
+    """A call that the caller wants to make at the destination. Addresses have 20 bytes.
 
-    sender: None for the zero address. Addresses have 20 bytes.
+    sender: address that makes the call; None for the zero address.
     """
 
     sender: bytes | None
@@ -83,9 +85,9 @@ class DestinationCall(Struct, frozen=True):
 class PreflightRequest(Struct, frozen=True):
     """A signed message and its destination.
 
-    signing_subnet_id: None for the one that the destination verifies with.
-    quorum: percent, None for the destination's; it counts only if it is higher.
-    call: tested as well.
+    signing_subnet_id: subnet that signed; None for the subnet whose set the destination takes.
+    quorum: quorum in percent; None for the destination's. It counts only if it is higher.
+    call: call that is tested as well.
     """
 
     signed: SignedMessage
@@ -98,10 +100,9 @@ class PreflightRequest(Struct, frozen=True):
 class HeightVerification(Struct, frozen=True):
     """The verification with the set at one height.
 
-    epoch_number: None if the height is of no epoch.
-
-    result: None if the set could not be read, or is not needed.
-    message_refusal: a refusal, and its text, of a message that no set makes valid.
+    epoch_number: number of the height's epoch; None if it is the height of no epoch.
+    result: result with the set; None if the set could not be read, or is not needed.
+    message_refusal: refusal and its text of a message that no set makes valid.
     """
 
     label: HeightLabel
@@ -112,9 +113,7 @@ class HeightVerification(Struct, frozen=True):
 
     @property
     def refusal(self) -> tuple[SignatureRefusal, str | None] | None:
-        """The first check that fails, and the same in a sentence; None if none does, or none was
-        made.
-        """
+        """Return the first check that fails, and its text; None if none fails or none was made."""
         if self.result is None or self.result.refusal is None:
             return self.message_refusal
         return self.result.refusal, self.result.refusal_text
@@ -144,8 +143,8 @@ class HeightVerification(Struct, frozen=True):
 class PreflightSigner(Resource, frozen=True, gc=False, kw_only=True):
     """A signer.
 
-    index: its position in the canonical set.
-    node_ids: at most 8.
+    index: position of the signer in the canonical set.
+    node_ids: node IDs of the signer, at most 8.
     """
 
     index: int
@@ -156,9 +155,9 @@ class PreflightSigner(Resource, frozen=True, gc=False, kw_only=True):
 class PreflightHeight(Resource, frozen=True, gc=False, kw_only=True):
     """The verification with the validator set of one P-Chain height.
 
-    number: of the epoch, left out if the height is of none.
+    number: number of the epoch, left out if it is the height of no epoch.
     verifies: null if the set could not be read.
-    reason: the first check that fails. The weights and signers (at most 100) are left out without a
+    reason: first check that fails. The weights and signers (at most 100) are left out without a
         set.
     """
 
@@ -208,10 +207,10 @@ class PreflightDestination(Resource, frozen=True, gc=False, kw_only=True):
 class PreflightAnswer(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the next block of the destination would accept a signed message, and why not.
 
-    verifies_now: the signature alone.
-    verifies_at: of the heights.
-    reason: why the message is refused now: that of the current height, else the statement's; left
-        out if nothing is known against it.
+    verifies_now: whether the signature alone verifies at the current height.
+    verifies_at: labels of the heights at which the signature verifies.
+    reason: why the destination refuses the message now: the reason of the current height, else that
+        of the statement; left out if no check fails.
     """
 
     verifies_now: bool

@@ -27,10 +27,10 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum, requi
 class DeliveryAdvice(Resource, frozen=True, gc=False, kw_only=True):
     """The blocks that have to be built on a destination before the one with the message.
 
-    pinned_height: the P-Chain height at which the chain verifies now.
-    needed_height: the lowest known one from which on the set is the present one.
-    not_before: Unix seconds; earlier blocks do not end the epoch.
-    text: the same in words.
+    pinned_height: P-Chain height at which the chain verifies now.
+    needed_height: lowest P-Chain height from which on the set is known to be the present one.
+    not_before: Unix seconds before which a block does not end the epoch.
+    text: the advice in words.
     """
 
     pinned_height: str
@@ -43,7 +43,7 @@ class DeliveryAdvice(Resource, frozen=True, gc=False, kw_only=True):
 def advise(destination: Destination, needed_height: int, now: float) -> DeliveryAdvice:
     """Return how the destination comes to verify at a height.
 
-    now: Unix seconds.
+    now: Unix seconds of the advice.
     """
     pinned, proposed, sealed_from = (
         destination.height,
@@ -86,12 +86,13 @@ def time_text(moment: int, now: float) -> str:
 
 
 HeightLabel = Literal["previous", "current", "next", "proposed"]
-"""The epoch before the current one; the current one; the one after it, predicted; the P-Chain's proposed height."""
+"""The epochs of a destination (`next` is predicted), and the P-Chain's proposed height."""
 
 
 class SignedSet(Struct, frozen=True):
-    """A signed message, the set in which its signature was verified, and the weight of its signers
-    there.
+    """A signed message, and the set in which its signature was verified.
+
+    weight: weight of the signers in that set.
     """
 
     signed_message: bytes
@@ -99,9 +100,7 @@ class SignedSet(Struct, frozen=True):
     weight: int
 
     def weight_in(self, members: CanonicalValidatorSet) -> tuple[int, bool]:
-        """Return the weight of the signer bits in another set, and whether the same keys have these
-        positions.
-        """
+        """Return the weight of the signer bits in another set, and whether its keys are equal."""
         if members is self.members or members.digest == self.members.digest:
             return self.weight, True
         weight, are_same = 0, True

@@ -19,9 +19,9 @@ S = TypeVar("S", Aggregation, L1SignedMessage)
 class DeliveryRequest(Struct, frozen=True):
     """A request for a message that a destination accepts.
 
-    aggregation: what the caller asked for; its height and signing subnet win if they are given.
-    names_quorum: the caller named the quorum.
-    wants_report: the response has the report, and a message for the next epoch if needed.
+    aggregation: request of the caller, whose height and signing subnet win if it has them.
+    names_quorum: whether the caller named the quorum.
+    wants_report: whether the response has the report, and a message for the next epoch if needed.
     """
 
     aggregation: AggregationRequest
@@ -33,7 +33,8 @@ class DeliveryRequest(Struct, frozen=True):
 class L1DeliveryRequest(Struct, frozen=True):
     """A request for the message of a transaction with a report.
 
-    destination_id: None: the chain of the L1's manager.
+    destination_id: chain that the caller expects; None accepts the chain of the L1's manager.
+    wants_report: whether the response has the report, and a message for the next epoch if needed.
     """
 
     l1: L1Request
@@ -44,7 +45,7 @@ class L1DeliveryRequest(Struct, frozen=True):
 class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
     """A second message, for the predicted height of the next epoch.
 
-    error: a code, if it failed.
+    error: code of the error with which signing it ended.
     """
 
     p_chain_height: str
@@ -56,8 +57,8 @@ class NextSignedMessage(Resource, frozen=True, gc=False, kw_only=True):
 class Delivery(Struct, Generic[S], frozen=True):
     """A message that was signed for a destination.
 
-    headers: the report in short.
-    is_reported: the caller wants it.
+    headers: short form of the report.
+    is_reported: whether the caller wants the report.
     """
 
     result: S

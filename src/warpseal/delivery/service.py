@@ -43,11 +43,11 @@ from warpseal.delivery.request import (
 )
 from warpseal.delivery.settings import DeliverySettings
 from warpseal.delivery.signers import (
+    L1MessageSigner,
     MessageSigner,
-    SignedResult,
     Signer,
+    SignerResult,
     SigningTerms,
-    TransactionSigner,
     aggregate,
 )
 from warpseal.delivery.warp_rules import choose_signing_subnet
@@ -106,7 +106,7 @@ class _Outcome(Struct, Generic[S], frozen=True):
     proposed_height: proposed height of the P-Chain at the time of the report.
     """
 
-    signed: SignedResult[S]
+    signed: SignerResult[S]
     destination: Destination
     latest: Destination
     proposed_height: int | None
@@ -326,7 +326,7 @@ class DeliveryService:
         async with _bounded(deadline, NodeUnavailable("the transaction")):
             chain_id = await self._l1_messages.manager_chain(original)
         _require_manager_chain(request, id_text(chain_id))
-        signer = TransactionSigner(self._l1_messages, self._sets, original)
+        signer = L1MessageSigner(self._l1_messages, self._sets, original)
         destination = await self._resolve(chain_id, deadline)
         outcome = await self._sign_in_epoch(
             signer, destination, deadline, is_whole=request.wants_report
@@ -545,7 +545,7 @@ def _has_moved(before: Destination, latest: Destination, deadline: float) -> boo
 
 
 def _is_outrun(destination: Destination, report: DestinationReport, deadline: float) -> bool:
-    """Return whether a message does not verify any more, since its epoch has ended, and time is left."""
+    """Return whether the message's epoch has ended, it verifies no more, and time is left."""
     if report.p_chain_height_source != "epoch" or report.verifies_now is not False:
         return False
     has_moved = report.p_chain_height != str(destination.height)

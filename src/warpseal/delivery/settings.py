@@ -10,11 +10,11 @@ from warpseal.warp.ids import SubnetID
 class DeliverySettings(Settings, frozen=True):
     """Durations in seconds.
 
-    window_s: from the response to the block with the message, in which an epoch of the destination
-        may end.
-    sets_timeout_s: wait for the validator sets of heights other than the message's.
-    advice_timeout_s: wait for the height that a message needs; next_timeout_s: for a second
-        message.
+    window_s: time from the response to the block with the message, in which an epoch of the
+        destination may end.
+    sets_timeout_s: longest wait for the validator sets of heights other than the message's.
+    advice_timeout_s: longest wait for the height that a message needs.
+    next_timeout_s: longest wait for a second message.
     """
 
     eager_icm_subnet_ids: tuple[SubnetID, ...] = setting(

@@ -1,4 +1,4 @@
-"""How a message is signed for a destination: by which subnet, at which height, for which quorum.
+"""How a message is signed for a destination: the subnet, the height and the quorum.
 
 The two signers differ only in what they sign: a message that the caller has, or the message of a
 transaction. `DeliveryService` follows the destination's epoch for both.
@@ -44,7 +44,7 @@ class SigningTerms(Struct, frozen=True):
     quorum_source: QuorumSource
 
 
-class SignedResult(Struct, Generic[S], frozen=True):
+class SignerResult(Struct, Generic[S], frozen=True):
     """A message that a signer has signed.
 
     terms: terms by which the message was signed.
@@ -68,7 +68,7 @@ class Signer(Protocol[S]):
 
     async def sign(
         self, terms: SigningTerms, timeout_s: float, height: int | None = None
-    ) -> SignedResult[S]:
+    ) -> SignerResult[S]:
         """Sign the message.
 
         height: P-Chain height of another epoch; None for the height of the terms.
@@ -138,17 +138,17 @@ class MessageSigner:
 
     async def sign(
         self, terms: SigningTerms, timeout_s: float, height: int | None = None
-    ) -> SignedResult[Aggregation]:
+    ) -> SignerResult[Aggregation]:
         """Aggregate the signatures of the message. Raises what `aggregate` raises."""
         request = self.build_request(terms, timeout_s, height)
         aggregation = await aggregate(self._aggregator, request)
         signed_set = SignedSet(
             aggregation.signed_message, aggregation.members, aggregation.signed_weight
         )
-        return SignedResult(aggregation, terms, signed_set)
+        return SignerResult(aggregation, terms, signed_set)
 
 
-class TransactionSigner:
+class L1MessageSigner:
     """Signs the message of a transaction; its destination is the chain of the L1's manager."""
 
     # `L1MessageService` looks up the epoch by itself, up to this time after the destination's
@@ -183,7 +183,7 @@ class TransactionSigner:
 
     async def sign(
         self, terms: SigningTerms, timeout_s: float, height: int | None = None
-    ) -> SignedResult[L1SignedMessage]:
+    ) -> SignerResult[L1SignedMessage]:
         """Sign the transaction's message. Raises what `L1MessageService.get` raises.
 
         Without a height, the service chooses the height of the epoch as it is by then: the terms of
@@ -203,7 +203,7 @@ class TransactionSigner:
             height=signed.height,
             height_source=signed.height_source,
         )
-        return SignedResult(signed, terms, SignedSet(signed.signed_message, members, weight))
+        return SignerResult(signed, terms, SignedSet(signed.signed_message, members, weight))
 
 
 async def aggregate(aggregator: SignatureAggregator, request: AggregationRequest) -> Aggregation:
@@ -220,7 +220,7 @@ async def aggregate(aggregator: SignatureAggregator, request: AggregationRequest
 
 
 def _choose_quorum(requested: int | None, rules: WarpRules) -> tuple[int, QuorumSource]:
-    """Return the quorum in percent, and its source: the caller may raise the destination's quorum."""
+    """Return the quorum in percent and its source: a caller may raise the destination's quorum."""
     if requested is not None and requested > rules.quorum:
         return requested, "request"
     return rules.quorum, rules.source

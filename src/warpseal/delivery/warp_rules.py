@@ -1,9 +1,7 @@
-"""The Warp rules of a chain at a time, from the configuration that its nodes return; and the subnet
-that signs.
+"""The Warp rules of a chain at a time, and the subnet that signs. Pure.
 
-Pure.
-
-Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`,
+The rules come from the configuration that the chain's nodes return. Source of truth: avalanchego
+`graft/subnet-evm/precompile/contracts/warp/config.go`,
 `graft/subnet-evm/params/extras/precompile_upgrade.go`,
 `vms/platformvm/txs/executor/warp_verifier.go`.
 """
@@ -29,7 +27,10 @@ RulesSource = Literal["genesis", "upgrade", "default"]
 """Where the quorum comes from; default: the rules name none, or the destination is the P-Chain."""
 
 SignerSource = Literal["source", "destination", "primary_network", "request"]
-"""Why a subnet signs: it validates the source or the destination, it is the Primary Network, or the caller named it."""
+"""Why a subnet signs.
+
+It validates the source or the destination, it is the Primary Network, or the caller named it.
+"""
 
 _WARP: Final = "warpConfig"
 _MIN_QUORUM: Final = 33
@@ -54,9 +55,10 @@ class WarpRules(Struct, frozen=True):
 class WarpSchedule(Struct, frozen=True):
     """The Warp configurations of a chain, each with the time from which it holds.
 
-    genesis: of the genesis; upgrades: in the order of the chain's upgrades.
-    is_subnet_evm: without an active configuration there is no Warp precompile.
-    durango_s: Unix seconds from which another EVM chain has it.
+    genesis: configuration in the genesis.
+    upgrades: configurations in the order of the chain's upgrades.
+    is_subnet_evm: whether the chain lacks the Warp precompile without an active configuration.
+    durango_s: Unix seconds from which on another EVM chain has the precompile.
     """
 
     genesis: Mapping[str, Config]
@@ -65,7 +67,7 @@ class WarpSchedule(Struct, frozen=True):
     durango_s: int = 0
 
     def rules_at(self, moment: int) -> WarpRules | None:
-        """Return the rules for a block of this time (Unix seconds); None: it verifies no messages."""
+        """Return the rules for a block of this Unix time; None if it verifies no messages."""
         active = active_precompiles(moment, self.genesis, self.upgrades).get(_WARP)
         if active is not None:
             source: RulesSource = "genesis" if active is self.genesis.get(_WARP) else "upgrade"

@@ -1,3 +1,1 @@
-"""What the daemon reports as events, and the one feed from which all listeners read; start with
-feed.py.
-"""
+"""The daemon's events, and the one feed from which all listeners read; start with feed.py."""

@@ -1,8 +1,8 @@
-"""The feed of the event log: read and encoded once for all listeners of this daemon, who keep
-cursors and no queues.
+"""The feed of the event log, read and encoded once for all listeners of this daemon.
 
-The log is read only while listeners wait: at once after a commit of this daemon, and four times a
-second for those of others. A listener that is behind the newest events reads the store.
+Listeners keep cursors and no queues. The log is read only while listeners wait: at once after a
+commit of this daemon, and four times a second for those of others. A listener that is behind the
+newest events reads the store.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_READS: Final = 8
 
 
 class EventFilter(Struct, frozen=True, rename="camel"):
-    """The events that a listener gets: of these types, chains and subnet. None: of all."""
+    """The events that a listener gets, by types, chains and subnet. None stands for all of them."""
 
     types: frozenset[str] | None = None
     source_blockchain_id: str | None = None

@@ -1,5 +1,4 @@
-"""Adds to the event log what the indexes of EVM chains have of ICM messages, each chain behind a
-stored position.
+"""Adds the ICM messages of EVM indexes to the event log, each chain behind a stored position.
 
 A position is a key of the chain's index. It moves in the transaction of its events, from the value
 that the reader has seen: so neither a crash nor a second daemon adds an event twice, and a new
@@ -42,13 +41,12 @@ _MAX_LAG: Final = block_key(1_000)
 
 
 class IndexEvents:
-    """Used from one event loop.
+    """Adds the events of indexes. Used from one event loop.
 
-    indexes: returns the indexes that have messages, by chain.
-    unix_clock: in seconds.
-
-    background: keeps the reader of each chain running, so that an error in one index delays no
-        other.
+    indexes: function that returns the indexes that have messages, by chain.
+    unix_clock: clock in Unix seconds.
+    background: service that keeps the reader of each chain running, so that an error in one index
+        delays no other.
     """
 
     def __init__(
@@ -121,9 +119,7 @@ class IndexEvents:
             return False
 
     def _event(self, occurrence: IcmOccurrence) -> NewEvent:
-        """Return the event; the row has the time at which it is added, since the log deletes the
-        oldest rows.
-        """
+        """Return the event of a row, with the present time: the log deletes the oldest rows."""
         message = occurrence.message
         warp_id: str | UnsetType = UNSET
         if (

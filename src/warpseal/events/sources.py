@@ -37,9 +37,9 @@ _OTHER_REASONS: Final = ("not_asked", "no_bls_key")
 
 
 class EventSources:
-    """Adds events and waits for no commit. What happens while the store is down is lost.
+    """Adds events and waits for no commit. An event while the store is down is lost.
 
-    unix_clock: Unix time in seconds.
+    unix_clock: clock in Unix seconds.
     """
 
     def __init__(self, log: EventLog, unix_clock: Callable[[], float] = time.time) -> None:
@@ -50,9 +50,7 @@ class EventSources:
         self._hour = 0
 
     def on_shortfall(self, message: UnsignedMessage, shortfall: QuorumShortfall) -> None:
-        """Report each missing validator of a quorum that was missed, and the message if waiting
-        does not help.
-        """
+        """Report the missing validators of a missed quorum, and the message if waiting is futile."""
         subnet_id, events = shortfall.signing_subnet_id, list[NewEvent]()
         if shortfall.verdict is Verdict.NEVER:
             data = {
@@ -106,9 +104,7 @@ class EventSources:
         self._log.add(events)
 
     def on_forecast(self, forecast: SubnetForecast) -> None:
-        """Report a subnet whose quorum becomes impossible within seven days, or is impossible
-        already.
-        """
+        """Report a subnet whose quorum is impossible, or becomes so within seven days."""
         outlook = forecast.outlook
         halts_at = outlook.today.quorum_impossible_at_s
         if halts_at is None or halts_at > outlook.as_of_s + HALT_NOTICE_S:

@@ -114,7 +114,7 @@ def new_secret() -> str:
 
 
 def _sign(webhook: Webhook, message_id: str, body: bytes, now_unix_s: float) -> dict[str, str]:
-    """Return the headers that sign a request: Standard Webhooks, Warpseal, and the published SDK."""
+    """Return the headers that sign a request: Standard Webhooks, Warpseal, and the SDK."""
     secret, timestamp = str(webhook.secret), b"%d" % now_unix_s
     key = standard_key = secret.encode()
     # A secret of before 0.2.0 has no prefix: there a receiver's library gets the Base64 of its

@@ -1,3 +1,1 @@
-"""ICM messages: what hinders one (`obstacles.py`, where to start), and signing them ahead
-(`signer.py`).
-"""
+"""ICM messages: what hinders them (start with `obstacles.py`), and signing ahead (`signer.py`)."""

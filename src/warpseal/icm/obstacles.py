@@ -154,10 +154,9 @@ class MessageObstacles:
         self._flights: SingleFlight[bytes, WarpsealBlock] = SingleFlight()
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
-        """Return the id by which messengers name a stored Warp message; None if it is none of
-        theirs.
+        """Return the ID by which messengers name a Warp message; None if it is no ICM message.
 
-        Raises StoreDown.
+        The message comes from the store. Raises StoreDown.
         """
         message = await self._archive.find_message(MessageID(warp_id))
         if message is not None:
@@ -184,9 +183,7 @@ class MessageObstacles:
     async def _find_refusals(
         self, destinations: Sequence[ChainID]
     ) -> Mapping[ChainID, IcmDelivery]:
-        """Return the delivery to chains that do not exist, of the first `MAX_LISTED_CHAINS`
-        destinations of a list.
-        """
+        """Return the delivery to chains that do not exist, of the first destinations of a list."""
         subnet_of, refusals = self._subnet_of, dict[ChainID, IcmDelivery]()
         if subnet_of is None:
             return refusals
@@ -250,8 +247,8 @@ class MessageObstacles:
     ) -> WarpsealBlock | UnsetType:
         """Return all that hinders a message; UNSET if it is executed.
 
-        changes: its sending and its fees, as its source has them.
-        block_gas: the gas limit of a block of the destination; None: not known.
+        changes: sending of the message and its fees, as its source has them.
+        block_gas: gas limit of a block of the destination; None if it is unknown.
         """
         unsigned = None if message.is_executed else self._build_unsigned(message)
         (block,) = await self._outline([message], [unsigned], {})
@@ -295,9 +292,7 @@ class MessageObstacles:
         block_gas: int | None,
         keys: dict[str, Any],
     ) -> None:
-        """Add unsigned_message; of a message that is not received signature, delivery_gas and
-        delivery as well.
-        """
+        """Add unsigned_message; for a message that is not received signature, gas and delivery."""
         signed = None
         if unsigned is None or side.gas_limit is None:
             return
@@ -336,10 +331,9 @@ class MessageObstacles:
     async def _read_signature(
         self, unsigned: UnsignedMessage, destination_id: ChainID, outline: IcmSignature
     ) -> tuple[IcmSignature, SignedMessage | None]:
-        """Return the signature for the set with which the destination verifies now; no validator is
-        asked.
+        """Return the signature for the set with which the destination verifies now.
 
-        Raises UnknownChain, WarpDisabled of the destination.
+        No validator is asked. Raises UnknownChain, WarpDisabled of the destination.
         """
         # No caller asked for a signature, so that the lookup does not count as a request.
         request = AggregationRequest(
@@ -398,8 +392,9 @@ class MessageObstacles:
     def _find_unreachable(
         self, signature: IcmSignature, shortfall: QuorumShortfall
     ) -> tuple[IcmSignature, tuple[MissingSigner, ...]]:
-        """Return a signature with the weight that cannot be reached, and the missing validators,
-        that weight first.
+        """Return a signature with the unreachable weight, and the missing validators.
+
+        Unreachable validators come first.
         """
         subnet_id = SubnetID(parse_id(shortfall.signing_subnet_id))
         validators = self._known_set(subnet_id, shortfall.height)
@@ -430,19 +425,17 @@ class MessageObstacles:
         ]
 
     def _unreachable_reason(self, validator: Validator, subnet_id: SubnetID) -> str | None:
-        """Return why the first node of a validator cannot be reached; None if that is not known of
-        all its nodes.
-        """
+        """Return why the first node of a validator is unreachable; None if one may be reachable."""
         reasons = [self._node_reason(node_id, subnet_id) for node_id in validator.node_ids]
         return None if None in reasons else next(iter(reasons), None)
 
     async def _try_call(
         self, message: JoinedMessage, retry: IcmRetry, block_gas: int | None, deadline: float
     ) -> CallTrial:
-        """Return what the call that a retry needs does at the latest block of its chain, as far as
-        a node says it.
+        """Return the result of the call that a retry needs, at the latest block of its chain.
 
-        Any account may make it: it is tried from one that is known there, with the gas of a block.
+        Any account may make the call: it is tried from an account that exists there, with the gas
+        of a block.
         """
         side, received, call = message.side, message.received, retry.call
         assert call is not UNSET
@@ -471,7 +464,7 @@ class MessageObstacles:
         return trial
 
     async def _execute(self, message: JoinedMessage, keys: dict[str, Any]) -> None:
-        """Add execution: what the call of the recipient does."""
+        """Add execution: the result of the recipient's call."""
         side, received = message.side, message.received
         chain_id, recipient = side.destination, hex_text(side.recipient)
         if (
@@ -584,9 +577,9 @@ def _describe_signature(
 ) -> IcmSignature | UnsetType:
     """Return the signature as memory and store have it; UNSET if the store cannot be read.
 
-    last: why a quorum was missed, if it was.
-    is_open: validators are asked now.
-    is_signed: None: not known.
+    last: shortfall of the last round; None if no quorum was missed.
+    is_open: whether validators are asked now.
+    is_signed: whether the store has the signed message; None if it cannot be read.
     """
     weights = (
         {}

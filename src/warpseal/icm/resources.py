@@ -13,7 +13,7 @@ from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.warp.quorum_shortfall import MissingSigner
 
 MessageState = Literal["sent", "received", "failed"]
-"""How far a message has come that is not executed. received: it has no body, so that there is nothing to execute."""
+"""The state of a message that is not executed. A received message has no body to execute."""
 SignatureState = Literal["signed", "collecting", "impossible", "not_asked", "blocked"]
 RetryAction = Literal[
     "retry_execution", "none", "wait", "top_up", "resend", "sign_again", "raise_gas"
@@ -23,8 +23,8 @@ RetryAction = Literal[
 class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
     """The signature of a message, with weights in the set with which the destination verifies it.
 
-    unreachableWeight: of the validators that the daemon tried to reach in vain, if the signature
-    was not requested.
+    unreachableWeight: weight of the validators that the daemon tried to reach in vain, if the
+        signature was not requested.
     missing: the heaviest validators that have not signed, unreachable ones first, at most 50; left
         out in lists and if the message is signed.
     reason: why the operator has blocked the signature.
@@ -42,7 +42,7 @@ class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
 class IcmDelivery(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the destination accepts the signed message, as the preflight says.
 
-    verifiesNext: in its next epoch.
+    verifiesNext: whether the signature verifies in the destination's next epoch.
     """
 
     verifies_now: bool
@@ -96,8 +96,8 @@ class IcmFee(Resource, frozen=True, gc=False, kw_only=True):
 class IcmCall(Resource, frozen=True, gc=False, kw_only=True):
     """The transaction that a retry needs; it succeeds at the latest block.
 
-    data: hex.
-    gas: of the whole transaction.
+    data: input of the transaction, hex.
+    gas: gas of the whole transaction.
     """
 
     to: str
@@ -106,12 +106,12 @@ class IcmCall(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmRetry(Resource, frozen=True, gc=False, kw_only=True):
-    """What to do.
+    """The next step for a message.
 
-    notBefore: Unix seconds. error, revertData (hex): of the transaction that a retry needs, if it
-    fails.
-
-    call: left out unless the transaction was tried and succeeds.
+    notBefore: Unix seconds before which the step does not help.
+    error: why the transaction that a retry needs reverts.
+    revertData: hex data of that revert.
+    call: transaction that the step needs; left out unless it was tried and succeeds.
     """
 
     action: RetryAction
@@ -125,12 +125,14 @@ class IcmRetry(Resource, frozen=True, gc=False, kw_only=True):
 class WarpsealBlock(Resource, frozen=True, gc=False, kw_only=True):
     """What hinders a message that is not executed.
 
-    since: Unix seconds of the state; resentAt: of the last time.
+    since: Unix seconds of the state.
+    resentAt: Unix seconds of the last time that the message was sent again.
+    warpMessageId, unsignedMessage: hex.
+    allowedRelayerAddresses: accounts that may deliver a message that is not received; empty if any
+        account may.
 
-    warpMessageId, unsignedMessage: hex. allowedRelayerAddresses: of a message that is not received,
-    the accounts that may deliver it; empty: any account may. Lists have state, since,
-    warpMessageId, allowedRelayerAddresses, receivedBy, signature, retry, and delivery if the
-    destination does not exist.
+    Lists have state, since, warpMessageId, allowedRelayerAddresses, receivedBy, signature, retry,
+    and delivery if the destination does not exist.
     """
 
     state: MessageState

@@ -56,7 +56,7 @@ _MAX_NAMED: Final = 3
 class JoinedMessage(NamedTuple):
     """A message at its source, or where it was received if the source is not indexed.
 
-    received: None: not known.
+    received: message at its destination; None if no index has it there.
     """
 
     side: SentMessage | ReceivedMessage
@@ -69,12 +69,11 @@ class JoinedMessage(NamedTuple):
 
 
 class CallTrial(NamedTuple):
-    """What a call does at the latest block.
+    """The result of a call at the latest block.
 
-    succeeds: None: no node executed it.
-    gas: of its transaction, if known.
-
-    error: what it reverts with, decoded if that is possible.
+    succeeds: whether the call succeeds; None if no node executed it.
+    gas: gas of its transaction; None if no node estimated it.
+    error: reason of the revert, decoded if that is possible.
     """
 
     succeeds: bool | None = None
@@ -86,12 +85,11 @@ class CallTrial(NamedTuple):
 def advise_retry(
     message: JoinedMessage, block: WarpsealBlock, now: float, trial: CallTrial | None = None
 ) -> IcmRetry | UnsetType:
-    """Return what to do, from the other keys of the block; UNSET if these do not say.
+    """Return the next step, from the other keys of the block; UNSET if these do not say.
 
     now: Unix seconds.
-
-    trial: of the call that is advised without it; None: the call was not tried, so the caller must
-        not hand it out.
+    trial: result of the call that the advice needs; None if it was not tried, so that the caller
+        must not hand it out.
     """
     if block.state == "failed":
         return _advise_execution(message, block, trial)
@@ -237,7 +235,7 @@ def _with_revert(retry: IcmRetry, trial: CallTrial) -> IcmRetry:
 
 
 def _blames_recipient(trial: CallTrial, execution: IcmExecution | UnsetType) -> bool:
-    """Return whether a retry reverts because the recipient does: a change of the recipient helps."""
+    """Return whether a retry reverts in the recipient, so that a change of the recipient helps."""
     if trial.error.startswith(_MESSENGER):
         return trial.error in _RECIPIENT_FAILED
     return execution is UNSET or execution.succeeds is not True
@@ -265,7 +263,7 @@ def _advise_request(message: JoinedMessage, signature: IcmSignature) -> IcmRetry
 
 
 def _lacks_connections(signature: IcmSignature) -> bool:
-    """Return whether the validators that can be reached, and those that have signed, are no quorum."""
+    """Return whether signed weight and reachable validators together are less than the quorum."""
     if not (signature.unreachable_weight and signature.required_weight and signature.total_weight):
         return False
     # Some of those that signed may be unreachable now.
@@ -278,7 +276,7 @@ def _lacks_connections(signature: IcmSignature) -> bool:
 
 
 def _advise_delivery(message: JoinedMessage, block: WarpsealBlock) -> IcmRetry:
-    """Return what to do about a message that is signed. A failure of its execution is said first."""
+    """Return the next step of a signed message. A failure of its execution comes first."""
     retry = _advise_signed(message, block)
     execution = block.execution
     if execution is UNSET or execution.succeeds is not False:

@@ -1,5 +1,4 @@
-"""Signs ICM messages of indexed chains before a relayer asks, as a relayer would, so that its POST
-is a cache hit.
+"""Signs ICM messages of indexed chains before a relayer asks, so that its request is a cache hit.
 
 The tasks are written with the events of the indexes, and the leader of the store runs them while no
 caller waits.
@@ -62,10 +61,10 @@ class DestinationSigner(Protocol):
 
 
 class IcmSigner:
-    """Used from one event loop.
+    """Signs messages ahead. Used from one event loop.
 
-    subnet_ids: of the chains whose messages are signed.
-    now_unix: in seconds.
+    subnet_ids: subnets of the chains whose messages are signed.
+    now_unix: clock in Unix seconds.
     """
 
     def __init__(
@@ -139,9 +138,7 @@ class IcmSigner:
             return False
 
     async def _sign(self, task: IcmTask) -> None:
-        """Sign a message for its destination, and wait then for another validator set, or the end
-        of the task.
-        """
+        """Sign a message for its destination, then wait for another set or the task's end."""
         if await self._is_expired(task):
             await self._tasks.end(task.key)
             return

@@ -1,6 +1,4 @@
-"""Settings of the prices of AVAX, with placeholders in braces; docs/data-api.md says how the
-sources look.
-"""
+"""Settings of the prices of AVAX, with placeholders in braces; docs/data-api.md shows sources."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ PATH_NAMES: Final = ("currency", "CURRENCY")
 
 
 def price_url(value: Any, path: str) -> str:
-    """Accept the URL of a JSON document, behind a # the place of the price in it, with placeholders
-    in braces.
-    """
+    """Accept the URL of a JSON document; its fragment is the place of the price."""
     template = text(value, path)
     if template:
         url("http", "https")(template, path)
@@ -48,8 +44,8 @@ def display_host(template: str) -> str:
 class PriceSettings(Settings, frozen=True):
     """The URL of prices, which is asked after the file; without either, no price is ever reported.
 
-    url: with placeholders in braces. Its fragment has the keys, and the positions in lists, that
-        lead to the price in the JSON document, with dots between them.
+    url: URL with placeholders in braces. Its fragment has the keys, and the positions in lists,
+        that lead to the price in the JSON document, with dots between them.
     """
 
     url: str = setting(
@@ -70,7 +66,7 @@ class PriceSettings(Settings, frozen=True):
 def fill_template(template: str, currency: str, day: date) -> str:
     """Return the template with its placeholders replaced.
 
-    timestamp: unix seconds of the day's beginning (UTC).
+    timestamp: Unix seconds of the day's beginning (UTC).
     """
     values = {
         "currency": currency,

@@ -1,8 +1,7 @@
-"""Daily prices of AVAX from prices.csv in the data folder, read once, and a configured URL, fetched
-on demand.
+"""Daily prices of AVAX: from prices.csv, read once, and from a URL, fetched on demand.
 
-Source of truth of the file: its header `date,currency,price`, dates as 2026-11-21 (UTC), prices as
-plain decimals.
+Source of truth of the file, which lies in the data folder: its header `date,currency,price`, dates
+as 2026-11-21 (UTC), prices as plain decimals.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ def file_source(table: Mapping[Key, str]) -> PriceSource:
 
 
 def read_table(path: Path) -> Mapping[Key, str]:
-    """Return the prices of a file, none if it does not exist. Raises StartupError naming the line."""
+    """Return the prices of a file; none without the file. Raises StartupError naming the line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return dict(_entries(path, csv.reader(file)))
