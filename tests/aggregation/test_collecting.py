@@ -223,9 +223,7 @@ def test_the_text_names_the_justification_that_a_p_chain_message_needs() -> None
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_the_text_names_the_connections_that_a_quorum_lacks_rather_than_those_that_were_not_asked() -> (
-    None
-):
+def test_the_text_names_the_connections_that_a_quorum_lacks_not_the_unasked_nodes() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         for number in range(12, 21):
             setup.network.disconnected.add(node(number))
@@ -308,9 +306,7 @@ def test_a_quorum_that_lacks_connections_right_after_the_start_says_so() -> None
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_a_quorum_that_connected_validators_refuse_right_after_the_start_does_not_blame_the_start() -> (
-    None
-):
+def test_refusals_right_after_the_start_do_not_blame_the_start() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.started_s_ago = 3.2
         setup.network.scripts = {1: silent, 2: silent}

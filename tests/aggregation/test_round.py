@@ -69,9 +69,7 @@ def test_loading_leaves_half_of_the_time_to_ask_validators() -> None:
     assert load.until == 2.5
 
 
-def test_stored_shares_are_decoded_in_portions_before_validators_are_asked_and_not_stored_again() -> (
-    None
-):
+def test_stored_shares_are_decoded_in_portions_before_asks_and_not_stored_again() -> None:
     shares = tuple(
         StoredShare(public_key(number), b"%d" % number, False) for number in range(1, 101)
     )
@@ -386,9 +384,7 @@ def test_a_validator_with_little_balance_that_does_not_sign_is_named_with_its_ba
     assert missing.public_key == "0x" + public_key(2).hex()
 
 
-def test_a_goal_that_lacks_weight_without_a_key_fails_once_it_is_known_which_validators_are_inactive() -> (
-    None
-):
+def test_a_goal_that_lacks_weight_without_a_key_fails_when_the_inactive_are_known() -> None:
     for known_at, failed_at in ((0.3, 0.3), (inf, 1.0)):
         driver = RoundDriver([60], keyless=40, inactive_known_at=inf)
         driver.underfunded = None

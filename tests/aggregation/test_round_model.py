@@ -258,7 +258,7 @@ class RoundMachine(RuleBasedStateMachine):
     @invariant()
     @precondition(lambda self: hasattr(self, "driver"))
     def ready_goals_do_not_wait(self) -> None:
-        """A goal whose target has signed is complete, if it is known which validators are inactive."""
+        """A goal whose target has signed is complete when the inactive validators are known."""
         known_at = self.driver.round.goals.inactive_known_at
         for goal in self._waiting():
             has_bad = any(validator.share == "bad" for validator in self.validators.values())

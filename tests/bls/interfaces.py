@@ -18,7 +18,7 @@ def installed_backends() -> list[str]:
 
 
 def load_interface(backend: str) -> ModuleType:
-    """Return a second `warpseal.bls` that uses a backend; types and errors are those of the first."""
+    """Return a second `warpseal.bls` over a backend, with the types and errors of the first."""
     spec = importlib.util.find_spec("warpseal.bls")
     assert spec is not None
     assert spec.loader is not None

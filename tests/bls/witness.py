@@ -14,7 +14,7 @@ except ImportError:  # Python 3.13 and later.
     from py_arkworks_bls12381 import GT, G1Point, G2Point
 
     def fast_aggregate_verify(keys: Iterable[bytes], message: bytes, signature: bytes) -> bool:
-        """Return whether a signature is the sum of exactly these keys' signatures over a message."""
+        """Return whether a signature is the sum of these keys' signatures over a message."""
         total = G1Point.identity()
         for key in keys:
             total = total + G1Point.from_compressed_bytes(key)
@@ -33,7 +33,7 @@ except ImportError:  # Python 3.13 and later.
 else:
 
     def fast_aggregate_verify(keys: Iterable[bytes], message: bytes, signature: bytes) -> bool:
-        """Return whether a signature is the sum of exactly these keys' signatures over a message."""
+        """Return whether a signature is the sum of these keys' signatures over a message."""
         points = [G1Element.from_bytes(key) for key in keys]
         return bool(
             PopSchemeMPL.fast_aggregate_verify(points, message, G2Element.from_bytes(signature))

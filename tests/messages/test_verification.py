@@ -1,4 +1,4 @@
-"""Signed messages of the recorded network, verified against the validator sets that nodes returned."""
+"""Signed messages of the recorded network, verified against the sets that nodes returned."""
 
 from __future__ import annotations
 
@@ -122,9 +122,7 @@ async def test_a_message_of_an_l1_is_verified_against_its_subnet_at_the_proposed
     )
 
 
-async def test_a_p_chain_message_about_a_validation_is_verified_against_the_subnet_of_its_manager() -> (
-    None
-):
+async def test_a_p_chain_message_about_a_validation_is_verified_by_its_manager_subnet() -> None:
     result = await verify(REGISTRATION, height=18)
     assert result["signingSubnetId"]["cb58"] == id_text(L1)
     assert result["signatureValid"]

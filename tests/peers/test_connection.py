@@ -82,7 +82,7 @@ def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
 async def connected(
     tmp_path: Path, curve: ec.EllipticCurve, expected_node_id: NodeID | None = None
 ) -> AsyncIterator[tuple[PeerConnection, RecordingListener]]:
-    """Connect to a server that is silent and never reads; expected_node_id: by default that server."""
+    """Connect to a server that is silent and never reads."""
     pem, key = certificate(curve)
     (tmp_path / "server.pem").write_bytes(pem + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -128,7 +128,7 @@ def new_core(
     certificate: Certificate | None = None,
     now: float = 0.0,
 ) -> PeerProtocol:
-    """Return the core of a connection, to node 0 by default, whose first bytes are not written yet."""
+    """Return the core of a connection whose first bytes are not written yet."""
     return PeerProtocol(
         own_handshake(),
         certificate or node().certificate,

@@ -30,8 +30,9 @@ class InvalidTimeout(InvalidRequest):
 
 
 class WrongSigningSubnet(InvalidRequest):
-    """The named subnet does not run the source chain, so that its validators sign none of the
-    chain's messages.
+    """The named subnet does not run the source chain.
+
+    Its validators sign none of the chain's messages.
     """
 
     code = "wrong_signing_subnet"
@@ -73,8 +74,7 @@ class NoValidators(WarpsealError):
 
 
 class Overloaded(WarpsealError):
-    """New messages arrive faster than they are signed, and this one could not be signed within its
-    timeout.
+    """New messages arrive faster than they are signed: this message would miss its timeout.
 
     expected_s: seconds until the caller should try again, and may expect a result.
     waiting: length of the queue.
@@ -145,5 +145,5 @@ class QuorumImpossible(WarpsealError):
 
 
 def _with_cause(text: str, shortfall: QuorumShortfall) -> str:
-    """Return the text of an error with the cause, since published SDKs show nothing but the text."""
+    """Return the text of an error with the cause, since SDKs show nothing but the text."""
     return f"{text}: {shortfall.cause}" if shortfall.cause else text

@@ -149,8 +149,9 @@ class QuorumGoals:
     def verdict(self, goal: QuorumGoal) -> Verdict:
         """Return whether waiting can help a goal.
 
-        It cannot if the weight that is lost for good makes the quorum impossible. Weight without a key that belongs to inactive L1 validators comes back at a later height,
-        once they are funded.
+        It cannot if the weight that is lost for good makes the quorum impossible. Weight without a
+        key that belongs to inactive L1 validators comes back at a later height, once they are
+        funded.
         """
         lost_weight = self._table.weight[IMPOSSIBLE]
         if not goal.is_height_fixed:

@@ -47,6 +47,6 @@ class LastHour:
             minute.times[bucket_of(1_000 * seconds)] += 1
 
     def minutes(self, unix_s: float) -> Sequence[MinuteCounts]:
-        """Return the minutes of the hour before a Unix time that have aggregations, oldest first."""
+        """Return the minutes with aggregations in the hour before a Unix time, oldest first."""
         hour_start_s = unix_s - MINUTES * _MINUTE_S
         return [minute for minute in self._minutes if hour_start_s < minute.start_s <= unix_s]

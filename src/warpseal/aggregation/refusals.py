@@ -21,8 +21,11 @@ _UPTIME_NOT_REACHED_CODE: Final = 2
 
 
 class Refusal(Struct, frozen=True):
-    """One code of one kind of chain: its stable reason, advice for the operator, and what it makes
-    of the share.
+    """The meaning of one error code of one kind of chain.
+
+    reason: stable name of the refusal.
+    advice: sentence for the operator.
+    status: state of the share after the refusal.
     """
 
     reason: str

@@ -175,8 +175,7 @@ class Resolver:
     async def advise_subnet(
         self, request: ResolvedRequest, shortfall: QuorumShortfall
     ) -> str | None:
-        """Return the advice to name the L1 that receives the message, if it may get the signatures
-        there.
+        """Return the advice to name the L1 that receives the message, if its validators may sign.
 
         Validators that refused the message itself would refuse it there as well.
         """
@@ -200,8 +199,9 @@ class Resolver:
         )
 
     def _resolve_known(self, request: AggregationRequest) -> ResolvedRequest | None:
-        """Resolve a request for the set of an epoch, or for the proposed one, that is known; None:
-        it is not.
+        """Resolve a request whose validator set is in memory, of an epoch or the proposed height.
+
+        Returns None if the set, or the subnet of the chain, is not in memory.
 
         It needs no timeout.
         """
@@ -283,8 +283,9 @@ class Resolver:
     async def _set_at(
         self, subnet_id: SubnetID, height: int, message: UnsignedMessage
     ) -> CanonicalValidatorSet:
-        """Return a set at a height that a caller named; the set of an epoch is cached like the
-        proposed one.
+        """Return a set at a height that a caller named.
+
+        The set of an epoch is cached like the proposed set.
 
         Whether the height is an epoch's is looked up once per height, while the set is fetched.
         """
@@ -311,8 +312,9 @@ class Resolver:
         return validators
 
     async def _is_epoch(self, subnet_id: SubnetID, height: int, message: UnsignedMessage) -> bool:
-        """Return whether the height is the epoch height of the source chain or of a chain of the
-        signing subnet.
+        """Return whether a height is the epoch height of a chain that may matter.
+
+        These are the source chain and the chains of the signing subnet.
         """
         try:
             chain_ids = await self._chains.blockchains_of(subnet_id)
@@ -342,8 +344,7 @@ class Resolver:
 async def derive_message(
     justification: bytes, network_id: int, chains: ChainSource
 ) -> tuple[UnsignedMessage, SubnetID]:
-    """Return the message of the P-Chain that a justification names, and the subnet that it is
-    about.
+    """Return the P-Chain's message that a justification names, and the subnet of the justification.
 
     32 bytes are a subnet's id: its conversion. The proof of a validation: that it is not registered
     (any more).
@@ -370,8 +371,9 @@ async def derive_message(
 async def find_receiving_subnet(
     message: UnsignedMessage, justification: bytes, chains: ChainSource
 ) -> SubnetID | None:
-    """Return the subnet whose chain is to verify a message, None if the message does not determine
-    it.
+    """Return the subnet whose chain is to verify a message.
+
+    Returns None if the message does not determine the subnet.
 
     The manager's chain of an L1 verifies the P-Chain's messages about it. Raises what `chains`
     raises, SubnetNotConverted.
@@ -410,8 +412,7 @@ def _teleporter_destination(payload: bytes) -> ChainID | None:
 
 
 async def manager_subnet(subnet_id: SubnetID, chains: ChainSource) -> SubnetID:
-    """Return the subnet with the chain of an L1's validator manager: it verifies messages of the
-    P-Chain.
+    """Return the subnet of the chain of an L1's validator manager, which verifies P-Chain messages.
 
     Raises SubnetNotConverted, UnknownSubnet, UnknownChain, NodeUnavailable.
     """

@@ -1,8 +1,8 @@
 """One shared round as pure state: events go in, actions come out.
 
-The state diagram is in docs/aggregation.md. A message, a validator set and a justification make a round; the goals of its callers come and go.
-The round does nothing itself: `round_runner` executes its actions. Times come from the event loop's
-clock.
+The state diagram is in docs/aggregation.md. A message, a validator set and a justification make a
+round; the goals of its callers come and go. The round does nothing itself: `round_runner` executes
+its actions. Times come from the event loop's clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shares of one round: which of them are summed, and which are searched for bad shares. Pure."""
+"""The shares of one round: some are summed, others are searched for bad shares. Pure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class RoundShares:
         self._offenders = offenders
         self._partial: PartialAggregate | None = None
         self._unstored: dict[bytes, CachedShare] = {}
-        # The search: members to be added to it, members to be verified alone, and its last findings.
+        # The search: members to be added, members to be verified alone, and its last findings.
         self._added: list[MemberRecord] = []
         self._alone: dict[MemberRecord, None] = {}
         self._unresolved: tuple[ShareUnderTest, ...] = ()

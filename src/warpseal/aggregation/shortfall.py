@@ -82,9 +82,7 @@ class _MissingShare(Struct, frozen=True):
 
     @property
     def importance(self) -> tuple[bool, int]:
-        """The order in which callers see the missing validators: a validator that was not asked is
-        to blame last.
-        """
+        """The sort key of missing validators; those that were not asked come last."""
         return self.reason != _NOT_ASKED, self.weight
 
 
@@ -142,8 +140,9 @@ def _count_reasons(missing: Sequence[_MissingShare]) -> dict[str, int]:
 
 
 def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingShare]:
-    """Return the validators whose share may not enter a sum, in canonical order, and last the
-    weight without a key.
+    """Return the validators whose share may not enter a sum, in canonical order.
+
+    The weight without a key comes last.
     """
     shares = [
         _missing_share(member, table.nodes_of(member), stored_only=stored_only)
@@ -213,9 +212,7 @@ def _missing_validator(
 
 
 def _is_starting(round_: AggregationRound, goal: QuorumGoal, running_s: float) -> bool:
-    """Return whether the quorum is missed because the daemon has just started to connect to the
-    validators.
-    """
+    """Return whether the quorum is missed because the daemon has just started to connect."""
     table = round_.table
     can_sign = (
         table.connected_weight < goal.required_weight <= table.total_weight - table.keyless_weight
@@ -226,8 +223,9 @@ def _is_starting(round_: AggregationRound, goal: QuorumGoal, running_s: float) -
 def _describe_cause(
     round_: AggregationRound, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]
 ) -> str:
-    """Return the reason that costs most weight, and what helps: callers of SDKs see nothing but the
-    text of an error.
+    """Return the reason that costs most weight, with advice.
+
+    Callers of SDKs see nothing but the text of an error.
 
     All validators that are not connected count as one reason; those that were not asked count if
     there is no other.
@@ -265,9 +263,7 @@ def _describe_cause(
 def _describe_cut_off(
     table: MemberTable, missing: Sequence[_MissingShare], signers: Sequence[MissingSigner]
 ) -> str:
-    """Return how much weight is connected, and why most of the heaviest of the other validators are
-    not.
-    """
+    """Return the connected weight, and the most frequent reason of the other validators."""
     count = sum(share.is_cut_off for share in missing)
     connections = [signer.connections[0] for signer in signers if signer.connections is not UNSET]
     errors = Counter(
@@ -290,9 +286,7 @@ def _percent(weight: int, table: MemberTable) -> str:
 def _hints(
     round_: AggregationRound, goal: QuorumGoal, missing: list[_MissingShare], running_s: float
 ) -> Iterator[str]:
-    """Yield advice: about the start, against weight without a key, and against the refusals with
-    most weight.
-    """
+    """Yield advice about the start, weight without a key, and the refusals with most weight."""
     if _is_starting(round_, goal, running_s):
         weights = (
             f"weight {round_.table.connected_weight} of {goal.required_weight} required is"

@@ -112,9 +112,7 @@ class ShareVerifier:
         self._pool = pool
 
     def is_short(self, check: Check) -> bool:
-        """Return whether to hand a check over to a thread and back would cost a good part of the
-        check itself.
-        """
+        """Return whether a check costs little more than the way to a thread and back."""
         return isinstance(check, SumCheck) and len(self._validators) <= _SMALL_SET
 
     async def run(self, check: Check) -> CheckOutcome:
@@ -124,8 +122,10 @@ class ShareVerifier:
     def combine(
         self, signers: Sequence[int], shares: Sequence[Share], required_weight: int
     ) -> SignedResult | None:
-        """Return the message signed by `signers` (canonical indices; `shares` add up to exactly
-        their signatures).
+        """Return the message signed by `signers`.
+
+        signers: canonical indices.
+        shares: points that add up to exactly the signatures of the signers.
 
         None: the sum is wrong, so some of the shares are bad.
         """
@@ -133,8 +133,7 @@ class ShareVerifier:
         return self.verify_signed_message(signed.encode(), required_weight)
 
     def verify_signed_message(self, raw: bytes, required_weight: int) -> SignedResult | None:
-        """Return `raw` as a result if it is the round's message, signed with at least
-        `required_weight` of the set.
+        """Return `raw` as a result if it is the round's message, signed with enough weight.
 
         Keys and weight come from the bit set as parsed from `raw`; the signature is checked once,
         subgroup included.
@@ -174,9 +173,7 @@ class ShareVerifier:
                 return self._finder.split(measurements)
 
     def _reuse(self, signatures: Sequence[StoredSignature]) -> PartialAggregate | None:
-        """Return the heaviest of these signatures whose signers are all in the set, verified as it
-        is encoded there.
-        """
+        """Return the heaviest of these signatures whose signers are all in the set, verified."""
         fitting: list[tuple[int, tuple[int, ...], bytes]] = []
         for stored in signatures:
             positions = [

@@ -1,5 +1,6 @@
-"""BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes); the only importer of a BLS
-library.
+"""BLS12-381 with keys in G1 (48 bytes) and signatures in G2 (96 bytes).
+
+This package is the only importer of a BLS library.
 
 Synchronous, without policy. Source of truth: the proof-of-possession suite of the IETF BLS draft,
 and avalanchego `utils/crypto/bls`. This module is the interface, with its checks; a backend has
@@ -51,7 +52,7 @@ def is_installed(backend: str) -> bool:
 
 
 def choose_backend(choice: str = "") -> str:
-    """Return the name of the backend: the wanted one, else the first that is installed.
+    """Return the name of the backend: the chosen backend, else the first that is installed.
 
     Raises ImportError for an unknown name, and for a library that is not installed.
     """
@@ -88,16 +89,17 @@ add_shares: Callable[[Share, Share], Share] = operator.add
 subtract_shares: Callable[[Share, Share], Share] = _backend.subtract_shares
 """Return the difference of two shares, or of sums of shares; it may be the point at infinity."""
 is_in_subgroup: Callable[[Share], bool] = _backend.is_in_subgroup
-"""Return whether a share, or a sum of shares, lies in the subgroup; pairings prove nothing otherwise."""
+"""Return whether a share, or a sum of shares, is in the subgroup; else pairings prove nothing."""
 hash_to_curve: Callable[[bytes], HashedMessage] = _backend.hash_to_curve
 """Return the point that a message is hashed to; a key signs the message by multiplying it."""
 compute_deviation: Callable[[PublicKey, Share, HashedMessage], Deviation] = (
     _backend.compute_deviation
 )
-"""Return the deviation of a share from its key's signature over a hashed message; NO_DEVIATION for a good share.
+"""Return the deviation of a share from its key's signature over a hashed message.
 
-Keys and shares may be sums; the share must be in the subgroup. Multiplicative: the deviation of a sum of shares against
-the sum of their keys is the product of the deviations.
+It is NO_DEVIATION for a good share. Keys and shares may be sums; the share must be in the subgroup.
+Multiplicative: the deviation of a sum of shares against the sum of their keys is the product of the
+deviations.
 """
 divide_deviations: Callable[[Deviation, Deviation], Deviation] = _backend.divide_deviations
 """Return the quotient of two deviations."""
@@ -109,9 +111,10 @@ derive_public_key: Callable[[SecretKey], PublicKey] = _backend.derive_public_key
 sign: Callable[[SecretKey, bytes], bytes] = _backend.sign
 """Return the 96-byte signature over a message that enters aggregates (message DST)."""
 sign_possession: Callable[[SecretKey, bytes], bytes] = _backend.sign_possession
-"""Return the 96-byte signature over a message under the proof-of-possession DST (signed IPs, key proofs).
+"""Return the 96-byte signature over a message under the proof-of-possession DST.
 
-NOT constant time: use it for temporary keys and simulated validators only.
+It serves signed IPs and key proofs. NOT constant time: use it for temporary keys and simulated
+validators only.
 """
 
 
@@ -139,8 +142,9 @@ def sum_public_keys(keys: Iterable[PublicKey]) -> PublicKey:
 
 
 def decode_share(raw: bytes) -> Share:
-    """Return the point of 96 compressed bytes: on the curve, not infinity, the subgroup NOT
-    checked.
+    """Return the point of 96 compressed bytes, on the curve and not infinity.
+
+    The subgroup is NOT checked.
 
     Raises MalformedShare. Callers check the sum that the share enters, with `verify`.
     """
@@ -155,38 +159,34 @@ def decode_share(raw: bytes) -> Share:
 
 
 def verify(key: PublicKey, message: bytes, signature: bytes) -> bool:
-    """Return whether 96 bytes are `key`'s signature over `message`: subgroup check, then one
-    pairing check.
+    """Return whether 96 bytes are `key`'s signature over `message`.
+
+    It costs a subgroup check and one pairing check.
     """
     point = _decode_signature(signature)
-    return (
-        point is not None and key != _backend.G1_INFINITY and _backend.verify(key, message, point)
-    )
+    if point is None or key == _backend.G1_INFINITY:
+        return False
+    return bool(_backend.verify(key, message, point))
 
 
 def verify_aggregate(keys: Sequence[PublicKey], message: bytes, signature: bytes) -> bool:
-    """Return whether 96 bytes are the sum of exactly `keys`' signatures over `message`; False
-    without keys.
+    """Return whether 96 bytes are the sum of exactly `keys`' signatures over `message`.
+
+    Returns False without keys.
     """
     return bool(keys) and verify(sum_public_keys(keys), message, signature)
 
 
 def verify_possession(key: PublicKey, message: bytes, signature: bytes) -> bool:
-    """Return whether 96 bytes are the signature of `key` over `message` under the
-    proof-of-possession DST.
-    """
+    """Return whether 96 bytes are `key`'s signature under the proof-of-possession DST."""
     point = _decode_signature(signature)
-    return (
-        point is not None
-        and key != _backend.G1_INFINITY
-        and _backend.verify_possession(key, message, point)
-    )
+    if point is None or key == _backend.G1_INFINITY:
+        return False
+    return bool(_backend.verify_possession(key, message, point))
 
 
 def is_signature(raw: bytes) -> bool:
-    """Return whether 96 bytes are a point of the signature group, not infinity; by any key, over
-    any message.
-    """
+    """Return whether 96 bytes are a signature by any key, a point of the group and not infinity."""
     return _decode_signature(raw) is not None
 
 
@@ -226,13 +226,13 @@ def generate_secret(seed: bytes | None = None) -> SecretKey:
         raise MalformedKey(f"a seed has at least {SECRET_KEY_BYTES} bytes, not {len(seed)}")
     info = _KEY_STREAM_BYTES.to_bytes(2, "big")
     stream = HKDF(SHA256(), _KEY_STREAM_BYTES, _KEY_SALT, info).derive(seed + b"\x00")
-    return secret_from_bytes(
-        (int.from_bytes(stream, "big") % GROUP_ORDER).to_bytes(SECRET_KEY_BYTES, "big")
-    )
+    number = int.from_bytes(stream, "big") % GROUP_ORDER
+    return secret_from_bytes(number.to_bytes(SECRET_KEY_BYTES, "big"))
 
 
 def prove_possession(secret: SecretKey) -> bytes:
-    """Return the proof of possession of a key: 96 bytes, a signature over its 48 bytes
-    (proof-of-possession DST).
+    """Return the proof of possession of a key, a signature (96 bytes) over its 48 bytes.
+
+    It is made under the proof-of-possession DST.
     """
     return sign_possession(secret, public_key_bytes(derive_public_key(secret)))

@@ -1,5 +1,4 @@
-"""BLS by blst: keys, hashes and pairings by pyblst, shares by chia_rs; the choice from Python 3.13
-on.
+"""BLS by blst, from Python 3.13 on: keys, hashes and pairings by pyblst, shares by chia_rs.
 
 Neither library is enough alone: pyblst decodes no point without checking its subgroup, which costs
 a share 85 us instead of 31, and chia_rs hashes messages under its own DST only. A share enters a
@@ -30,8 +29,9 @@ G1_INFINITY: Final = BlstP1Element()
 
 
 class _Quotient(Struct, frozen=True, eq=False):
-    """A deviation as the quotient of two Miller loops, since pyblst offers neither the final power
-    nor an inverse.
+    """A deviation as the quotient of two Miller loops.
+
+    pyblst offers neither the final power nor an inverse.
     """
 
     numerator: Any

@@ -1,5 +1,4 @@
-"""The parts that the interface and all backends share: opaque types, errors, sizes and domain
-separation tags.
+"""Opaque types, errors, sizes and domain separation tags of the interface and all backends.
 
 Source of truth: the proof-of-possession suite of the IETF BLS draft, and avalanchego
 `utils/crypto/bls`.
@@ -24,7 +23,9 @@ POSSESSION_DST: Final = b"BLS_POP_BLS12381G2_XMD:SHA-256_SSWU_RO_POP_"
 
 
 class MalformedKey(ValueError):
-    """The bytes are no key: wrong length, off the curve or the subgroup, infinity, zero or out of
+    """The bytes are no key.
+
+    Their length is wrong, or they are off the curve or the subgroup, infinity, zero or out of
     range.
     """
 

@@ -1,5 +1,4 @@
-"""The message that validators attest for an accepted P-Chain transaction, and the contract that
-verifies it.
+"""The message that validators attest for an accepted P-Chain transaction, and its verifier.
 
 Pure.
 

@@ -1,7 +1,6 @@
-"""Describes Warp messages and L1 transactions as JSON: signed or unsigned, of every kind, with
-named parts.
+"""Describes Warp messages of every kind, signed or unsigned, and L1 transactions as JSON.
 
-It never fails: a part that cannot be decoded is body as bytes, with the offset and the reason.
+It never fails: a part that cannot be decoded is shown as bytes, with the offset and the reason.
 Numbers that may exceed 2^53 are text. Source of truth: the parsers of `warp/`.
 """
 
@@ -45,7 +44,7 @@ L1Message: TypeAlias = (
     | ValidatorUptime
 )
 
-# A payload has at most 24 KiB. A larger message is body in part.
+# A payload has at most 24 KiB. Of a larger message the first part is shown.
 MAX_MESSAGE_BYTES: Final = 128 * 1024
 _SHOWN_BYTES: Final = 32 * 1024
 _PAYLOAD_LENGTH_OFFSET: Final = 2 + 4 + 32
@@ -115,24 +114,24 @@ def describe_transaction(raw: bytes) -> Json:
         attestation = derive_attestation(tx, base.network_id if isinstance(base, BaseFields) else 0)
     except (NoMessage, UndecodableTransaction) as error:
         return body | {"message": None, "reason": str(error)}
-    proof = attestation.justification
     return body | {
         "managerBlockchainId": id_forms(attestation.manager_chain_id),
         "managerAddress": hex_text(attestation.manager_address),
-        "justification": (
-            "needed: the proof of the validation's origin"
-            if proof is None
-            else hex_text(proof)
-            if proof
-            else "none is needed"
-        ),
+        "justification": _describe_justification(attestation.justification),
         "message": describe(attestation.message.raw),
     }
 
 
+def _describe_justification(justification: bytes | None) -> str:
+    if justification is None:
+        return "needed: the proof of the validation's origin"
+    return hex_text(justification) if justification else "none is needed"
+
+
 def unwrap(raw: bytes) -> tuple[bytes, str | None]:
-    """Return the bare message and the name of its wrapping: a log's data, or the storage keys of an
-    access list.
+    """Return the bare message and the name of its wrapping.
+
+    A message may be in a log's data, or in the storage keys of an access list.
     """
     logged = unwrap_log_data(raw)
     if logged is not None:
@@ -168,13 +167,8 @@ def _signature(raw: bytes, unsigned: UnsignedMessage, unread: list[Json]) -> Jso
     try:
         signed = SignedMessage.parse(raw)
     except MalformedMessage as error:
-        unread.append(
-            {
-                "part": "signature",
-                "offset": error.offset - len(unsigned.raw),
-                "reason": error.reason,
-            }
-        )
+        offset = error.offset - len(unsigned.raw)
+        unread.append({"part": "signature", "offset": offset, "reason": error.reason})
         return {"bytes": hex_text(rest)}
     indices = signed.signer_indices
     return {
@@ -202,11 +196,9 @@ def _payload(message: UnsignedMessage, unread: list[Json]) -> Json:
 
 
 def _call(message: UnsignedMessage, call: AddressedCall, unread: list[Json]) -> Json:
-    teleporter = (
-        None
-        if message.source_chain_id == P_CHAIN
-        else parse_teleporter(call.source_address, call.payload)
-    )
+    teleporter = None
+    if message.source_chain_id != P_CHAIN:
+        teleporter = parse_teleporter(call.source_address, call.payload)
     if teleporter is not None:
         return _teleporter(message.source_chain_id, teleporter, call.source_address)
     kind = _kind_of(message, call)

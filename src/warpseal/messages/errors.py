@@ -47,9 +47,7 @@ class UndecodableTransaction(WarpsealError):
 
 
 class UncheckedMessage(WarpsealError):
-    """A signing block may name the message of a call of a node's Warp API, and the daemon cannot
-    read the message.
-    """
+    """A signing block may name the message of a Warp API call, and the daemon cannot read it."""
 
     code = "unchecked_message"
     http_status = 403
@@ -61,9 +59,7 @@ class UncheckedMessage(WarpsealError):
 
 
 class SigningBlocked(WarpsealError):
-    """The operator has disabled signing for the source chain, the destination, the sender or the id
-    of the message.
-    """
+    """The operator has disabled signing for the chain, destination, sender or id of the message."""
 
     code = "signing_blocked"
     http_status = 403

@@ -21,8 +21,9 @@ def check_allowed(blocks: SigningBlocks, message: UnsignedMessage) -> None:
 
 
 def check_subjects(blocks: SigningBlocks, pairs: Iterable[tuple[str, str]]) -> None:
-    """Raise SigningBlocked if a block has one of these kinds and values, StoreDown until the blocks
-    were read.
+    """Raise SigningBlocked if a block has one of these kinds and values.
+
+    Raises StoreDown until the blocks were read.
     """
     block = blocks.find(pairs)
     if block is not None:

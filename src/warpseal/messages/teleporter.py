@@ -26,17 +26,14 @@ class TeleporterMessage(NamedTuple):
     fields: MessageFields
 
     def message_id(self, source_chain_id: ChainID) -> bytes:
-        """Return the 32 bytes by which the contracts identify the message; not the id of the Warp
-        message.
-        """
+        """Return the message's id in the contracts, 32 bytes; not that of the Warp message."""
         return message_id(
             self.messenger, source_chain_id, self.fields.destination, self.fields.nonce
         )
 
 
 def parse_teleporter(sender: bytes, payload: bytes) -> TeleporterMessage | None:
-    """Return the message in the payload of an addressed call from `sender`, or None if the payload
-    is something else.
+    """Return the message in the payload of an addressed call from `sender`, if it is one.
 
     The bytes must be exactly the ABI encoding of the message.
     """

@@ -1,5 +1,4 @@
-"""Verifies a signed message as its verifiers do: against the validator set of one subnet at one
-height.
+"""Verifies a signed message as verifiers do, against the validators of a subnet at a height.
 
 Source of truth: avalanchego `vms/platformvm/warp/signature.go`; for the signing subnet: subnet-evm
 `precompile/contracts/warp/config.go`.
@@ -43,8 +42,8 @@ from warpseal.warp.validator_set import (
 class SignatureRefusal(StrEnum):
     """Why a verifier refuses a signed message, in the order of its checks. The values are stable.
 
-    The first two are found before a set is read: a payload that no verifier parses, and a source
-    chain that the P-Chain does not know.
+    The first two come before a set is read: PAYLOAD, which no verifier parses, and UNKNOWN_SOURCE,
+    a source chain that the P-Chain does not know.
     """
 
     PAYLOAD = "payload"
@@ -91,9 +90,9 @@ class MessageVerification(Struct, frozen=True):
     """The result of a verification.
 
     signers: canonical indices that the set has, ascending.
-
-    fault: why the signature is invalid for this set, whatever its weight.
-    failed_check: the check that found it.
+    fault: reason why the signature is invalid for this set, whatever its weight.
+    failed_check: check of which `fault` is the reason.
+    quorum: percent of the total weight that the verifier requires.
     """
 
     members: CanonicalValidatorSet
@@ -179,20 +178,18 @@ def verify_signed(
 ) -> MessageVerification:
     """Verify against one canonical set, with the checks in the order of the verifiers.
 
-    Takes milliseconds.
+    It takes milliseconds.
 
-    network_id: network of the verifier; None: any network is right.
-    keys: the parsed keys of `members`.
+    network_id: network of the verifier; None accepts every network.
+    keys: parsed keys of `members`; None parses the keys of the signers.
     """
     bits = int.from_bytes(signed.signers, "big")
-    bits_of_members = bits & ((1 << len(members)) - 1)
-    signers = decode_signers(
-        bits_of_members.to_bytes((bits_of_members.bit_length() + 7) // 8, "big")
-    )
-    check, reason = _find_refusal(
-        signed, bits.bit_length(), signers, members, network_id, keys
-    ) or (None, None)
-    return MessageVerification(members, signers, reason, check, quorum)
+    member_bits = bits & ((1 << len(members)) - 1)
+    byte_count = (member_bits.bit_length() + 7) // 8
+    signers = decode_signers(member_bits.to_bytes(byte_count, "big"))
+    refusal = _find_refusal(signed, bits.bit_length(), signers, members, network_id, keys)
+    check, fault = (None, None) if refusal is None else refusal
+    return MessageVerification(members, signers, fault, check, quorum)
 
 
 async def verify_at(
@@ -204,30 +201,34 @@ async def verify_at(
 ) -> VerificationReport:
     """Verify with the sets that a node returns.
 
-    subnet_id: None for the subnet that the message determines; height: None for the proposed
-        height.
-    The Primary Network or the receiving L1 may sign a message of the C-Chain: the one whose
-    signature is valid counts.
+    subnet_id: signing subnet; None means the subnet that the message determines.
+    height: P-Chain height of the set; None means the proposed height.
+
+    The Primary Network or the receiving L1 may sign a message of the C-Chain: the subnet counts
+    whose signature is valid.
     Raises NodeUnavailable, RpcRefusal, UnknownChain; InvalidSigningSubnet if the message does not
     determine the subnet.
     """
-    height = await platform.proposed_height() if height is None else height
-    subnets = (
-        await _signing_subnets(platform, signed.unsigned) if subnet_id is None else [subnet_id]
-    )
-    results = []
+    if height is None:
+        height = await platform.proposed_height()
+    if subnet_id is None:
+        subnets = await _signing_subnets(platform, signed.unsigned)
+    else:
+        subnets = [subnet_id]
+    reports = []
     for signing_subnet_id in subnets:
         members = build_canonical_set(await platform.validators_at(signing_subnet_id, height))
         result = verify_signed(signed, members, quorum)
-        results.append(result.report(signing_subnet_id, height))
+        reports.append(result.report(signing_subnet_id, height))
         if result.fault is None:
-            return results[-1]
-    return results[0]
+            return reports[-1]
+    return reports[0]
 
 
 def percentage_text(part: int, total: int) -> str:
-    """Return part of total in percent, with two decimals, rounded down: 67.00 is never less than
-    67.
+    """Return part of total in percent, with two decimals, rounded down.
+
+    So 67.00 is never less than 67.
     """
     hundredths = part * 10_000 // total if total else 0
     return f"{hundredths // 100}.{hundredths % 100:02d}"
@@ -241,8 +242,9 @@ def _find_refusal(
     network_id: int | None,
     keys: Sequence[PublicKey] | None,
 ) -> tuple[SignatureRefusal, str] | None:
-    """Return the first check except the weight's that fails, and why; None if the signature is
-    valid.
+    """Return the first check except the weight's that fails, and why.
+
+    Returns None if the signature is valid.
     """
     if network_id is not None and signed.unsigned.network_id != network_id:
         reason = (
@@ -258,17 +260,14 @@ def _find_refusal(
     if not signers:
         return SignatureRefusal.NO_SIGNERS, "no validator has signed"
     try:
-        chosen = [
-            (
-                keys[index]
-                if keys is not None
-                else parse_public_key(members.validators[index].public_key)
-            )
-            for index in signers
-        ]
+        if keys is None:
+            validators = members.validators
+            signer_keys = [parse_public_key(validators[index].public_key) for index in signers]
+        else:
+            signer_keys = [keys[index] for index in signers]
     except MalformedKey as error:
         return SignatureRefusal.SIGNATURE, f"a validator has an invalid key: {error}"
-    if not verify_aggregate(chosen, signed.unsigned.raw, signed.signature):
+    if not verify_aggregate(signer_keys, signed.unsigned.raw, signed.signature):
         reason = (
             "the signature is not valid for these validators: it is damaged, or of another"
             " validator set"
@@ -287,19 +286,16 @@ async def _signing_subnets(platform: PlatformClient, message: UnsignedMessage) -
 
 
 async def _subnet_of_manager(platform: PlatformClient, message: UnsignedMessage) -> SubnetID:
-    """Return the subnet of the L1 manager's chain, which signs the P-Chain's messages about a
-    validation.
+    """Return the subnet of the chain of an L1's manager.
+
+    It signs the P-Chain's messages about a validation.
     """
-    validation = None
+    validation, l1 = None, None
     with suppress(MalformedMessage):
-        validation = await platform.l1_validator(
-            _validation_of(AddressedCall.parse(message.payload).payload)
-        )
-    l1 = (
-        None
-        if validation is None or validation.state is None
-        else await platform.subnet(validation.state.subnet_id)
-    )
+        call = AddressedCall.parse(message.payload)
+        validation = await platform.l1_validator(_validation_of(call.payload))
+    if validation is not None and validation.state is not None:
+        l1 = await platform.subnet(validation.state.subnet_id)
     if l1 is None or l1.manager_chain_id is None:
         reason = "a message of the P-Chain does not determine its signing subnet: give the subnet"
         raise InvalidSigningSubnet("--signing-subnet", reason)
@@ -314,7 +310,7 @@ async def _validated_by(platform: PlatformClient, chain_id: ChainID) -> SubnetID
 
 
 def _validation_of(payload: bytes) -> ValidationID:
-    """Return the validation that a payload is about. Raises MalformedMessage if it is about none."""
+    """Return the validation of a payload. Raises MalformedMessage for another payload."""
     with suppress(MalformedMessage):
         return L1ValidatorRegistration.parse(payload).validation_id
     return L1ValidatorWeight.parse(payload).validation_id

@@ -1,5 +1,6 @@
-"""Signing blocks in front of the Warp API of nodes, which signs by id: no call for a blocked
-message reaches a node.
+"""Signing blocks in front of the Warp API of nodes: no call for a blocked message reaches a node.
+
+The API signs by id.
 
 Source of truth: `warp/service.go` of subnet-evm and coreth. The first argument is the id of a
 message of the chain, in base58-check, or of an accepted block, whose message is the hash of the
@@ -63,8 +64,9 @@ class WarpApiGuard:
         self._rules = rules
 
     def guards(self, method: str) -> bool:
-        """Return whether calls of a method have to be checked: those of the Warp API, if there may
-        be a block.
+        """Return whether calls of a method are checked.
+
+        Calls of the Warp API are, if there may be a block.
         """
         if method[: len(_PREFIX)].lower() != _PREFIX:
             return False
@@ -128,7 +130,7 @@ class WarpApiGuard:
         return MessageID(argument)
 
     def _check_message(self, message_id: MessageID, response: RpcResponse) -> None:
-        """Check a message that a node returned. Raises StoreDown, SigningBlocked, UncheckedMessage."""
+        """Check a message of a node. Raises StoreDown, SigningBlocked, UncheckedMessage."""
         if response.error is not None:
             raise UncheckedMessage(f"a node returned: {response.error.message[:_SHOWN_CHARACTERS]}")
         try:
@@ -148,7 +150,7 @@ class WarpApiGuard:
 
 
 def _first_argument(call: RpcCall) -> bytes:
-    """Return the 32 bytes of the id that is the first argument of a call. Raises UncheckedMessage."""
+    """Return the id (32 bytes) in the first argument of a call. Raises UncheckedMessage."""
     try:
         arguments = msgspec.json.decode(call.params or b"[]")
         return parse_id(arguments[0])

@@ -1,5 +1,4 @@
-"""The asyncio client of the peer network: it dials validators, keeps connections alive and sends
-them requests.
+"""The asyncio client of the peer network: it dials validators and sends them requests.
 
 Start reading at `network.PeerNetwork`. `dial_schedule` and `dialer` make connections, `connection`
 and `tls` run one connection each around `protocol.PeerProtocol`, `connection_registry` holds all of

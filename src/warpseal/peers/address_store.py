@@ -62,8 +62,9 @@ class AddressPersister:
             self._book.changed = self._book.changed or not is_saved
 
     async def _import_legacy_file(self, folder: Path) -> None:
-        """Move the addresses of the file to the store; if that fails, the file stays for the next
-        start.
+        """Move the addresses of the file to the store.
+
+        If that fails, the file stays for the next start.
         """
         rows = await asyncio.to_thread(load_legacy_file, folder)
         if not rows:
@@ -78,8 +79,9 @@ class AddressPersister:
 
 
 def load_legacy_file(folder: Path) -> list[AddressRow]:
-    """Return the addresses in the file of an earlier version; nothing if it does not exist or is
-    damaged.
+    """Return the addresses in the file of an earlier version.
+
+    Returns none if the file does not exist or is damaged.
     """
     path = folder / LEGACY_FILE_NAME
     try:

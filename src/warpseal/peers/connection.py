@@ -1,6 +1,4 @@
-"""Runs one `PeerProtocol` over one TLS connection: bytes in, events out, pongs at the end of a
-burst of reads.
-"""
+"""Runs one `PeerProtocol` over one TLS connection: bytes in, events out."""
 
 from __future__ import annotations
 
@@ -73,10 +71,13 @@ class ConnectionContext(Struct, frozen=True):
 class PeerConnection:
     """One attempt to connect to a node, and the resulting connection.
 
-    expected_node_id: the node to reach; nothing is sent to any other node. actual_node_id: the node
-        that answered. handshake_done: True once the handshake has succeeded, False if the
-        connection ended before (see `failure` and `detail`). received_at, sent_at: times of the
-        last bytes, on the loop's clock.
+    expected_node_id: node to reach; nothing is sent to any other node.
+    actual_node_id: node that answered.
+    failure: stable reason why the connection ended, "" before.
+    detail: the same in words of the system or the library.
+    handshake_done: True once the handshake has succeeded, False if the connection ended before.
+    received_at: time of the last byte that was received, on the loop's clock.
+    sent_at: time of the last byte that was sent, on the loop's clock.
     """
 
     __slots__ = (
@@ -136,26 +137,24 @@ class PeerConnection:
 
     @property
     def clock_offset_s(self) -> int | None:
-        """The peer's clock minus ours in its handshake, in seconds; also known of a refused
-        handshake.
-        """
+        """The peer's clock minus ours in its handshake, accepted or refused, in seconds."""
         return self._protocol.clock_offset_s if self._protocol is not None else None
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is queued or in flight."""
-        return self._protocol is None or not (
-            self._protocol.requests.in_flight or self._protocol.requests.queued
-        )
+        if self._protocol is None:
+            return True
+        requests = self._protocol.requests
+        return not requests.in_flight and not requests.queued
 
     @property
     def outstanding(self) -> int:
         """The number of requests that wait for a response or are queued."""
-        return (
-            self._protocol.requests.outstanding + self._protocol.requests.queued
-            if self._protocol is not None
-            else 0
-        )
+        if self._protocol is None:
+            return 0
+        requests = self._protocol.requests
+        return requests.outstanding + requests.queued
 
     @property
     def oldest_request_at(self) -> float | None:
@@ -164,7 +163,7 @@ class PeerConnection:
 
     @property
     def is_congested(self) -> bool:
-        """Whether as many requests are queued as may be outstanding, though the node is not silent."""
+        """Whether as many requests are queued as may be outstanding; False for a silent node."""
         return self._protocol is not None and self._protocol.requests.is_congested
 
     def release_at(self, now: float) -> float | None:
@@ -191,16 +190,13 @@ class PeerConnection:
             self.tls.write(frame)
 
     def tick(self, now: float) -> None:
-        """Let time pass: pings, timeouts, queued requests, and the timeout of a peer that does not
-        read.
-        """
+        """Let time pass: pings, timeouts, queued requests, and peers that do not read."""
         protocol, paused_at = self._protocol, self.tls.write_paused_at
         if protocol is None:
             return
-        if paused_at is not None and now - paused_at >= self._context.unread_timeout_s:
-            self.close(
-                ConnectionFailure.NOT_READING, f"nothing was read for {now - paused_at:.0f} s"
-            )
+        unread_s = 0.0 if paused_at is None else now - paused_at
+        if paused_at is not None and unread_s >= self._context.unread_timeout_s:
+            self.close(ConnectionFailure.NOT_READING, f"nothing was read for {unread_s:.0f} s")
             return
         try:
             self._report(protocol.tick(now), now)
@@ -208,7 +204,8 @@ class PeerConnection:
             timeouts = protocol.requests.pop_timeouts()
             if timeouts:
                 self._context.listener.on_timeouts(timeouts)
-        except Exception:  # One timer ticks all connections; the others go on.
+        # One timer ticks all connections; the others go on.
+        except Exception:
             log.exception("internal error, closing peer connection")
             self.close(ConnectionFailure.INTERNAL)
 
@@ -222,8 +219,9 @@ class PeerConnection:
         return True
 
     def skip_pong(self) -> None:
-        """Leave the pings read so far unanswered: nodes tolerate a missing pong, but not an extra
-        one.
+        """Leave the pings read so far unanswered.
+
+        Nodes tolerate a missing pong, but not an extra pong.
         """
         if self._protocol is not None:
             self._protocol.pong_owed = False

@@ -73,9 +73,7 @@ def find_files(data_dir: Path, *names: str) -> list[Path]:
 
 
 def may_be_in_use(data_dir: Path) -> bool:
-    """Return whether a process that runs has locked the folder of a network; it may be that of
-    another network.
-    """
+    """Return whether a running process has locked the folder of any network."""
     try:
         locks = find_files(data_dir, LOCK_NAME)
     except StartupError:
@@ -90,8 +88,9 @@ def may_be_in_use(data_dir: Path) -> bool:
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[bool]:
-    """Create `path` (0700) and hold its lock; yield False, without a lock, if it is read-only or
-    the disk is full.
+    """Create `path` (0700) and hold its lock; yield whether it is locked.
+
+    A folder that is read-only, or on a full disk, is not.
 
     Raises InUse if another process holds the lock, and UnusableFolder for every other failure.
     """
@@ -107,8 +106,9 @@ def locked_folder(path: Path) -> Iterator[bool]:
 
 
 def lock_descriptor(descriptor: int, path: Path, setting: str) -> bool:
-    """Acquire the exclusive lock of an open file, also of a read-only one; closing the file
-    releases it.
+    """Acquire the exclusive lock of an open file, which may be read-only.
+
+    Closing the file releases the lock.
 
     Returns False if the file system has no such locks (some network mounts). Raises InUse.
     """

@@ -1,5 +1,4 @@
-"""The tracked nodes, and when each is dialed: immediately at first, then with backoff and a minimum
-gap.
+"""The tracked nodes, and the times of their dials: at once, then with backoff and a least gap.
 
 Pure.
 
@@ -37,7 +36,8 @@ class DialStage(Enum):
 class DialLimits(Struct, frozen=True):
     """Limits of dialing.
 
-    gap_s: least time between two attempts at one node; burst: dials at the same moment.
+    burst: number of dials that may start at the same moment.
+    gap_s: least time between two attempts at one node.
     """
 
     dials_per_s: float = 500.0
@@ -49,12 +49,17 @@ class DialLimits(Struct, frozen=True):
 class DialState(Struct, eq=False):
     """The dial state of one tracked node.
 
-    due_at: when the next dial may start (WAITING only).
-
-    failures: in a row.
-    failed_handshakes: attempts in a row that failed after the TCP connection was accepted.
-    reason, detail, address: of the last dial or connection that failed.
+    due_at: time from which the next dial may start; valid while WAITING.
+    started_at: start of the last attempt.
+    delay_s: current delay of the backoff.
+    failures: number of failures in a row.
+    failed_handshakes: number of attempts in a row that failed after TCP was accepted.
+    reason: stable reason why the last dial or connection failed, "" after a success.
+    detail: the same in words of the system or the library.
+    address: address of that dial or connection.
     disconnected_at: start of the disconnection.
+    gap_s: least time between two attempts, 0 for a loopback address.
+    ticket: number of the valid entry in the queue.
     """
 
     stage: DialStage = DialStage.WAITING
@@ -69,7 +74,7 @@ class DialState(Struct, eq=False):
     address: str = ""
     disconnected_at: float = float("-inf")
     gap_s: float = 0.0
-    ticket: int = -1  # Identifies the valid entry in the queue.
+    ticket: int = -1
 
 
 class DialSchedule:
@@ -98,7 +103,7 @@ class DialSchedule:
         return len(self._states)
 
     def is_promising(self, node_id: NodeID) -> bool:
-        """Return whether a dial of a node is in progress, or is due and the last one did not fail."""
+        """Return whether a node is being dialed, or will be after no failure."""
         state = self._states.get(node_id)
         return state is not None and (state.stage is DialStage.DIALING or not state.failures)
 
@@ -106,23 +111,21 @@ class DialSchedule:
 
     def track(self, node_ids: Iterable[NodeID], now: float) -> None:
         """Schedule an immediate dial of each node that is not tracked yet, in this order."""
+        gap_s = self._limits.gap_s
         for node_id in node_ids:
-            if node_id not in self._states:
-                started_at, gap_s = (
-                    self._recent_attempts.pop(node_id, float("-inf")),
-                    self._limits.gap_s,
-                )
-                self._states[node_id] = DialState(
-                    started_at=started_at, disconnected_at=now, gap_s=gap_s
-                )
-                self._enqueue(node_id, max(now, started_at + gap_s))
+            if node_id in self._states:
+                continue
+            started_at = self._recent_attempts.pop(node_id, float("-inf"))
+            self._states[node_id] = DialState(
+                started_at=started_at, disconnected_at=now, gap_s=gap_s
+            )
+            self._enqueue(node_id, max(now, started_at + gap_s))
 
     def untrack(self, node_ids: Iterable[NodeID], now: float) -> None:
         """Forget nodes, except for the gap after their last attempt."""
         gap_s = self._limits.gap_s
-        self._recent_attempts = {
-            n: at for n, at in self._recent_attempts.items() if at + gap_s > now
-        }
+        attempts = self._recent_attempts.items()
+        self._recent_attempts = {node_id: at for node_id, at in attempts if at + gap_s > now}
         for node_id in node_ids:
             state = self._states.pop(node_id, None)
             if state is None or state.started_at + gap_s <= now:
@@ -132,8 +135,9 @@ class DialSchedule:
                 self._recent_attempts[node_id] = state.started_at
 
     def record_new_address(self, node_id: NodeID, now: float) -> None:
-        """Dial a node that waits or has no address as soon as the gap allows, because a new address
-        is known.
+        """Dial a node as soon as the gap allows, because a new address is known.
+
+        The node must wait for its dial, or for an address.
         """
         state = self._states.get(node_id)
         if state is not None and state.stage in (DialStage.WAITING, DialStage.NO_ADDRESS):
@@ -174,9 +178,7 @@ class DialSchedule:
         return due
 
     def next_dial_at(self, now: float) -> float | None:
-        """Return the earliest time at which `take_due` returns a node; None if no dial is
-        scheduled.
-        """
+        """Return the earliest time at which `take_due` returns a node, if any."""
         self._drop_stale()
         if not self._queue:
             return None
@@ -215,9 +217,10 @@ class DialSchedule:
     ) -> None:
         """Record a failed attempt.
 
+        reason: stable reason, for logs and metrics.
         tcp_accepted: whether the TCP connection was accepted before.
-
-        address: the last one that was dialed; detail: why it failed, for people.
+        address: last address that was dialed.
+        detail: reason in words, for people.
         """
         state = self._states.get(node_id)
         if state is None or state.stage is not DialStage.DIALING:
@@ -264,8 +267,8 @@ class DialSchedule:
     def _pull_forward(self, node_id: NodeID, state: DialState, now: float) -> None:
         gap_ends_at = state.started_at + state.gap_s
         if state.stage is DialStage.NO_ADDRESS:
-            # It keeps its place in the queue: nodes that were tracked later are not dialed before
-            # it.
+            # The node keeps its place in the queue: nodes that were tracked later are not dialed
+            # before it.
             self._enqueue(node_id, max(state.due_at, gap_ends_at), state.ticket)
         elif max(now, gap_ends_at) < state.due_at:
             self._enqueue(node_id, max(now, gap_ends_at))
@@ -291,13 +294,12 @@ class DialSchedule:
 
 
 def unreachable_while_dialing(state: DialState, now: float) -> Unreachable | None:
-    """Return why a node cannot be reached, if its last dial failed and the next one is not due yet."""
+    """Return why a node cannot be reached, between a failed dial and the next one."""
     if state.stage is not DialStage.WAITING or not state.failures or state.due_at < now:
         return None
-    is_wrong_identity = state.reason == ConnectionFailure.WRONG_IDENTITY
-    reason = (
-        UnreachableReason.WRONG_IDENTITY if is_wrong_identity else UnreachableReason.NOT_CONNECTED
-    )
+    reason = UnreachableReason.NOT_CONNECTED
+    if state.reason == ConnectionFailure.WRONG_IDENTITY:
+        reason = UnreachableReason.WRONG_IDENTITY
     return Unreachable(reason, state.due_at)
 
 
@@ -310,7 +312,8 @@ class _TrackedSubnet(Struct, frozen=True):
 class TrackedNodes:
     """The nodes of all tracked subnets and the manual peers.
 
-    own: the daemon's node ID, which is never dialed.
+    own: node ID of the daemon, which is never dialed.
+    manual: nodes of the configuration.
     """
 
     def __init__(self, own: NodeID, manual: Iterable[NodeID]) -> None:
@@ -345,33 +348,31 @@ class TrackedNodes:
         before = self._subnets.get(subnet_id) or _TrackedSubnet(frozenset(), now)
         after = dict.fromkeys(node_id for node_id in node_ids if node_id not in self._excluded)
         self._subnets[subnet_id] = replace(before, node_ids=frozenset(after))
-        added = [
-            node_id
-            for node_id in after
-            if node_id not in before.node_ids and self._add_reference(node_id)
-        ]
-        return added, [n for n in before.node_ids if n not in after and self._remove_reference(n)]
+        added = [node_id for node_id in after if node_id not in before.node_ids]
+        dropped = [node_id for node_id in before.node_ids if node_id not in after]
+        # Only nodes that no other subnet tracks are new, or are dropped.
+        new = [node_id for node_id in added if self._add_reference(node_id)]
+        unused = [node_id for node_id in dropped if self._remove_reference(node_id)]
+        return new, unused
 
     def untrack(self, subnet_id: SubnetID) -> list[NodeID]:
         """Remove a subnet. Returns the nodes that no subnet tracks any more."""
         subnet = self._subnets.pop(subnet_id, None)
-        return (
-            [n for n in subnet.node_ids if self._remove_reference(n)] if subnet is not None else []
-        )
+        if subnet is None:
+            return []
+        return [node_id for node_id in subnet.node_ids if self._remove_reference(node_id)]
 
     def pop_tracked_since_before(self, time_s: float) -> list[NodeID]:
-        """Return the nodes of the subnets that are tracked since before `time_s`; each subnet is
-        returned once.
+        """Return the nodes of subnets that are tracked since `time_s` or before.
+
+        The nodes of a subnet are returned once.
         """
-        subnets = [
-            (s, subnet)
-            for s, subnet in self._subnets.items()
-            if not subnet.is_reported and subnet.since <= time_s
-        ]
-        self._subnets.update(
-            (subnet_id, replace(subnet, is_reported=True)) for subnet_id, subnet in subnets
-        )
-        return [node_id for _, subnet in subnets for node_id in subnet.node_ids]
+        node_ids: list[NodeID] = []
+        for subnet_id, subnet in self._subnets.items():
+            if not subnet.is_reported and subnet.since <= time_s:
+                self._subnets[subnet_id] = replace(subnet, is_reported=True)
+                node_ids += subnet.node_ids
+        return node_ids
 
     def _add_reference(self, node_id: NodeID) -> bool:
         self._reference_counts[node_id] += 1

@@ -1,5 +1,4 @@
-"""The identity of the daemon in the peer network: one certificate and key, stored, locked and never
-replaced.
+"""The identity of the daemon in the peer network: a certificate and key that are never replaced.
 
 Source of truth for the certificate's shape: avalanchego `staking/tls.go` and `staking/parse.go`.
 """
@@ -66,11 +65,11 @@ class PemFile(Struct, frozen=True):
 class Identity(Struct, frozen=True):
     """A certificate and its key.
 
-    certificate: DER.
-    context: for TLS 1.3 client connections that present it.
+    certificate: leaf certificate in DER.
+    context: TLS 1.3 client context that presents the certificate.
     sign: returns the key's signature over SHA-256 of its argument (ECDSA in DER, or RSA PKCS#1
         v1.5).
-    temporary: whether it is lost at the end of the process.
+    temporary: whether the identity is lost at the end of the process.
     """
 
     certificate: bytes
@@ -86,16 +85,16 @@ class Identity(Struct, frozen=True):
         Nodes ignore them.
         """
         try:
-            return int(
-                x509.load_der_x509_certificate(self.certificate).not_valid_after_utc.timestamp()
-            )
+            certificate = x509.load_der_x509_certificate(self.certificate)
+            return int(certificate.not_valid_after_utc.timestamp())
         except (ValueError, OverflowError):
             return None
 
 
 class LockedIdentity(Struct, frozen=True):
-    """An identity that is locked against other processes, and the data folder of its network (None:
-    read-only).
+    """An identity that is locked against other processes.
+
+    folder: data folder of its network, None if that is read-only.
     """
 
     identity: Identity
@@ -104,8 +103,9 @@ class LockedIdentity(Struct, frozen=True):
 
 @contextmanager
 def lock_identity(settings: PeerSettings, network_id: int) -> Iterator[LockedIdentity]:
-    """Hold the daemon's identity for `network_id`: the configured files, else the stored pair,
-    created on first use.
+    """Hold the daemon's identity for a network.
+
+    It is in the configured files, else in the stored pair, which is created on first use.
 
     Raises StartupError with the path if another process holds it or if it cannot be used.
     """
@@ -127,9 +127,8 @@ def _load_configured(settings: PeerSettings, held: ExitStack) -> Identity:
     key = PemFile("tls-key-path", settings.tls_key_path)
     missing = [file for file in (certificate, key) if not file.path.exists()]
     if missing:
-        raise UnusableIdentity(
-            missing[0], "does not exist, while the other half of certificate and key does"
-        )
+        reason = "does not exist, while the other half of certificate and key does"
+        raise UnusableIdentity(missing[0], reason)
     return _load(key, _read_locked(key, held), certificate, _read(certificate))
 
 
@@ -163,10 +162,11 @@ def _load_stored(path: Path, held: ExitStack, *, writable: bool) -> Identity:
     if path.exists() or (writable and _create_stored(file)):
         pem = _read_locked(file, held)
         return _load(file, pem, file, pem)
+    state = "is on a full disk" if writable else "is read-only"
     log.warning(
         "data-dir %s and no TLS paths are given: running with a temporary identity and without a"
         " store in data-dir",
-        "is on a full disk" if writable else "is read-only",
+        state,
         extra={"data_dir": path.parent},
     )
     certificate, key = issue_certificate()
@@ -227,9 +227,8 @@ def _load(
     try:
         node_id = parse_certificate(der).node_id
     except MalformedCertificate as error:
-        raise UnusableIdentity(
-            certificate_file, f"holds a certificate that every node refuses: {error}"
-        ) from error
+        reason = f"holds a certificate that every node refuses: {error}"
+        raise UnusableIdentity(certificate_file, reason) from error
     try:
         context = client_context(der, key)
     except ssl.SSLError as error:
@@ -241,10 +240,9 @@ def _load(
 def _parse_certificate_pem(file: PemFile, pem: bytes) -> bytes:
     begin, end = pem.find(_CERTIFICATE_BEGIN), pem.find(_CERTIFICATE_END)
     if 0 <= begin < end:
+        certificate_pem = pem[begin : end + len(_CERTIFICATE_END)]
         with suppress(ValueError):
-            return ssl.PEM_cert_to_DER_cert(
-                pem[begin : end + len(_CERTIFICATE_END)].decode("ascii")
-            )
+            return ssl.PEM_cert_to_DER_cert(certificate_pem.decode("ascii"))
     raise UnusableIdentity(file, "holds no certificate in PEM form")
 
 
@@ -295,8 +293,9 @@ def issue_certificate() -> tuple[bytes, bytes]:
 
 
 def client_context(certificate: bytes, key: _PrivateKey) -> ssl.SSLContext:
-    """Return a TLS 1.3 client context that presents `certificate` (DER) and does not verify the
-    peer's.
+    """Return a TLS 1.3 client context with `certificate` (DER).
+
+    It does not verify the peer's certificate.
 
     The caller compares the node ID instead. Raises ssl.SSLError if certificate and key do not
     match.
@@ -305,9 +304,8 @@ def client_context(certificate: bytes, key: _PrivateKey) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    with _private_file(
-        _key_pem(key) + ssl.DER_cert_to_PEM_cert(certificate).encode("ascii")
-    ) as path:
+    certificate_pem = ssl.DER_cert_to_PEM_cert(certificate).encode("ascii")
+    with _private_file(_key_pem(key) + certificate_pem) as path:
         context.load_cert_chain(path)
     return context
 
@@ -320,8 +318,9 @@ def _key_pem(key: _PrivateKey) -> bytes:
 
 @contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """Yield the name of a file that only this process can open; OpenSSL loads certificates only
-    from files.
+    """Yield the name of a file that only this process can open.
+
+    OpenSSL loads certificates only from files.
     """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("identity", os.MFD_CLOEXEC), "wb", buffering=0) as memory:

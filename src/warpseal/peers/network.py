@@ -1,6 +1,4 @@
-"""The interface of the peer client: which nodes to connect to, who is connected or reachable, and
-requests to many.
-"""
+"""The interface of the peer client: tracked nodes, connectivity, and requests to many nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from warpseal import bls
 from warpseal.ledger.params import UNSCHEDULED_S
@@ -75,11 +73,13 @@ _NOT_DIALED: Final = "not_dialed_yet"
 class PeerNetwork:
     """The connections to validators. It belongs to one event loop; times are on the loop's clock.
 
-    address_storage: persists addresses across restarts.
-    unix_clock: the wall clock, in seconds.
-    random: for jitter, the choice of peers and the first request ID. connected: the nodes that may
-        be asked now, a live view. totals: counters since the start. file_limit: the limit of open
-        files in force since then.
+    locked: identity of the daemon, with the folder of its network.
+    address_storage: store of addresses across restarts.
+    random: source of jitter, of the choice of peers and of the first request ID.
+    unix_clock: wall clock, in seconds.
+    connected: nodes that may be asked now, a live view.
+    totals: counters since the start.
+    file_limit: limit of open files in force since the start.
     """
 
     def __init__(
@@ -140,17 +140,16 @@ class PeerNetwork:
     # Tracked nodes.
 
     def track(self, subnet_id: SubnetID, node_ids: Iterable[NodeID]) -> None:
-        """Connect to exactly these nodes for a subnet from now on; new ones are dialed in this
-        order.
-        """
+        """Connect to exactly these nodes for a subnet; dial new nodes in this order."""
         now = self._now()
         added, dropped = self._tracked.track(subnet_id, node_ids, now)
         self._add_nodes(added, now)
         self._drop_nodes(dropped, now)
 
     def untrack(self, subnet_id: SubnetID) -> None:
-        """Connect to no node for a subnet; connections that serve no other subnet are closed once
-        they are idle.
+        """Connect to no node for a subnet.
+
+        Connections that serve no other subnet are closed when they are idle.
         """
         self._drop_nodes(self._tracked.untrack(subnet_id), self._now())
 
@@ -163,7 +162,7 @@ class PeerNetwork:
         self._weights.replace(weights)
 
     def add_hint(self, node_id: NodeID, host: str, port: int) -> None:
-        """Add an unauthenticated address, for instance of info.peers; a malformed one is ignored."""
+        """Add an unauthenticated address, such as one of info.peers; ignore a malformed one."""
         try:
             endpoint = Endpoint.parse(host, port)
         except ValueError:
@@ -179,23 +178,24 @@ class PeerNetwork:
         return node_id in self._registry.connected
 
     def subscribe(self, listener: ConnectivityListener) -> Callable[[], None]:
-        """Call `listener(node_id, connected)` at each connect, disconnect and failed dial; return
-        an unsubscriber.
+        """Call `listener(node_id, connected)` at each connect, disconnect and failed dial.
+
+        Returns a function that ends the subscription.
         """
         return self._registry.subscribe(listener)
 
     def unreachable(self, node_id: NodeID, subnet_id: SubnetID) -> Unreachable | None:
-        """Return why a node cannot be reached now; None if it is connected or may connect in a
-        moment.
+        """Return why a node cannot be reached now.
+
+        Returns None if it is connected or may connect in a moment.
         """
         state = self._schedule.get(node_id)
         if node_id in self._registry.connected:
             return None
         if state is None:
             # This daemon itself, if it runs under the certificate of a validator.
-            return (
-                Unreachable(UnreachableReason.NOT_CONNECTED) if node_id == self._node_id else None
-            )
+            is_own = node_id == self._node_id
+            return Unreachable(UnreachableReason.NOT_CONNECTED) if is_own else None
         if state.stage is not DialStage.NO_ADDRESS:
             return unreachable_while_dialing(state, self._now())
         if self._book.only_private(node_id):
@@ -206,24 +206,28 @@ class PeerNetwork:
         return Unreachable(UnreachableReason.NO_ADDRESS) if is_late else None
 
     def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None:
-        """Return why a tracked node is not connected; None for a connected node and for this daemon
-        itself.
+        """Return why a tracked node is not connected.
+
+        Returns None for a connected node and for this daemon itself.
         """
         state = self._schedule.get(node_id)
         if state is None or node_id in self._registry.connected:
             return None
         now = self._now()
-        next_try_at = {DialStage.WAITING: max(state.due_at, now), DialStage.DIALING: now}.get(
-            state.stage
-        )
         unix_minus_now = self._unix_clock() - now
+        next_try_at: str | UnsetType = UNSET
+        if state.stage is DialStage.WAITING:
+            next_try_at = rfc3339(unix_minus_now + max(state.due_at, now))
+        elif state.stage is DialStage.DIALING:
+            next_try_at = rfc3339(unix_minus_now + now)
+        address = state.address or str(self._book.first_known(node_id) or "")
         last_error = f"{state.reason}: {state.detail}" if state.detail else state.reason
         return DisconnectedNode(
             node_id=node_id_text(node_id),
-            address=state.address or str(self._book.first_known(node_id) or "") or UNSET,
+            address=address or UNSET,
             last_error=last_error[:_MAX_ERROR_TEXT] or UNSET,
             disconnected_since=rfc3339(unix_minus_now + state.disconnected_at),
-            next_try_at=UNSET if next_try_at is None else rfc3339(unix_minus_now + next_try_at),
+            next_try_at=next_try_at,
         )
 
     def running_s(self) -> float:
@@ -231,8 +235,9 @@ class PeerNetwork:
         return 0.0 if self._started_at is None else self._now() - self._started_at
 
     def redial_soon(self, node_ids: Iterable[NodeID]) -> float | None:
-        """Move redials forward, to 10 s after the last attempt; return the time of the earliest
-        one, if any.
+        """Move redials forward, to 10 s after the last attempt.
+
+        Returns the time of the earliest redial, if any.
         """
         self._registry.wake_dialer.set()
         return self._schedule.redial_soon(node_ids, self._now())
@@ -249,9 +254,7 @@ class PeerNetwork:
     # Requests.
 
     def is_congested(self, node_id: NodeID) -> bool:
-        """Return whether a connected node answers, and has more requests queued than it will answer
-        soon.
-        """
+        """Return whether a connected node answers, but has many requests queued."""
         connection = self._registry.connected.get(node_id)
         return connection is not None and (self._requests.is_backed_up or connection.is_congested)
 
@@ -265,12 +268,13 @@ class PeerNetwork:
         is_reask: bool,
         on_response: ResponseHandler,
     ) -> PeerRequest:
-        """Send one request to all of these nodes that are connected; `on_response` is called on the
-        loop.
+        """Send one request to all of these nodes that are connected.
 
-        Nodes that are not connected or do not respond are not reported.
-        is_reask: first asks are sent before it. Responses count until `deadline`, or until the
-            request is closed.
+        Nodes that are not connected or do not respond are not reported. Responses count until
+        `deadline`, or until the request is closed.
+
+        is_reask: whether the nodes were asked before; first asks are sent before re-asks.
+        on_response: called on the loop for each response.
         """
         now = self._now()
         # network/p2p/router.go: requests of the p2p SDK have odd IDs. EVM chains read even ones as
@@ -305,10 +309,8 @@ class PeerNetwork:
         state = self._schedule.get(node_id)
         if state is None:
             return None
-        counted = self._registry.statistics.get(node_id)
-        latency_s, responded_at = (
-            (None, None) if counted is None else (counted.latency_s, counted.responded_at)
-        )
+        statistics = self._registry.statistics.get(node_id) or PeerStatistics()
+        latency_s, responded_at = statistics.latency_s, statistics.responded_at
         connection = self._registry.connected.get(node_id)
         if connection is not None:
             handshake = connection.handshake
@@ -350,23 +352,24 @@ class PeerNetwork:
         return self._version.current
 
     def record_upgrade_time(self, upgrade_time: int) -> None:
-        """Advertise the time of the latest upgrade that the configured nodes know, Unix seconds; 0:
-        none.
+        """Advertise the time of the latest upgrade that the configured nodes know.
+
+        upgrade_time: Unix seconds, 0 if the nodes know none.
         """
         self._own_handshake.upgrade_time = upgrade_time
 
     def unknown_upgrade_time(self) -> int | None:
-        """Return the time of an upgrade that a third of the weight knows and the configured nodes
-        do not; else None.
+        """Return the time of an upgrade that only the peers know, if any.
+
+        A third of the weight knows it, and the configured nodes do not.
         """
         shared = self._weights.find_shared(
             (node_id, handshake.upgrade_time)
             for node_id, handshake in self._handshakes()
             if handshake.upgrade_time < UNSCHEDULED_S
         )
-        return (
-            shared if shared is not None and 0 < self._own_handshake.upgrade_time < shared else None
-        )
+        own = self._own_handshake.upgrade_time
+        return shared if shared is not None and 0 < own < shared else None
 
     def _handshakes(self) -> Iterator[tuple[NodeID, PeerHandshake]]:
         """Yield the handshake of each connected peer."""
@@ -375,9 +378,7 @@ class PeerNetwork:
                 yield node_id, connection.handshake
 
     def _newer_version(self) -> Version | None:
-        """Return a newer release than the advertised one that a third of the weight runs or
-        exceeds; else None.
-        """
+        """Return a release above the advertised one that a third of the weight has, if any."""
         advertised = self._version.current
         return self._weights.find_shared(
             (node_id, handshake.version)
@@ -386,9 +387,7 @@ class PeerNetwork:
         )
 
     def _update_version(self) -> None:
-        """Advertise the release that the peers demand to new connections, and repeat the dials that
-        they refused.
-        """
+        """Advertise the release that peers demand; repeat the dials that they refused."""
         if not self._version.update():
             return
         version = self._own_handshake.version = self._version.current
@@ -443,9 +442,7 @@ class PeerNetwork:
             self._warnings.check_version(self._newer_version(), self._version.current, now)
 
     async def _keep_gossiping(self) -> None:
-        """Ask validators of the Primary Network for addresses while a tracked node is not
-        connected.
-        """
+        """Ask validators for addresses while a tracked node is not connected."""
         while True:
             await asyncio.sleep(self._settings.gossip_interval_s)
             missing = len(self._schedule) - len(self._registry.connected)
@@ -454,22 +451,18 @@ class PeerNetwork:
             await self._gossip.renew_filter(self._now())
             known_peers = self._gossip.known_peers
             frame = encode_get_peer_list(known_peers.encode(), known_peers.salt, self._zstd)
-            connected = self._registry.connected
-            validators = [
-                connected[node_id] for node_id in self._tracked.primary if node_id in connected
-            ]
-            for connection in self._random.sample(
-                validators, min(peers_to_ask(missing), len(validators))
-            ):
+            primary, connected = self._tracked.primary, self._registry.connected
+            validators = [connected[node_id] for node_id in primary if node_id in connected]
+            count = min(peers_to_ask(missing), len(validators))
+            for connection in self._random.sample(validators, count):
                 connection.send(frame)
 
     def _notify_without_address(self, now: float) -> None:
         """Notify listeners of nodes without an address once the time to find one is over."""
         if self._started_at is None or now < self._started_at + self._settings.address_timeout_s:
             return
-        for node_id in self._tracked.pop_tracked_since_before(
-            now - self._settings.address_timeout_s
-        ):
+        tracked_until = now - self._settings.address_timeout_s
+        for node_id in self._tracked.pop_tracked_since_before(tracked_until):
             state = self._schedule.get(node_id)
             if state is not None and state.stage is DialStage.NO_ADDRESS:
                 self._registry.notify(node_id, False)

@@ -1,6 +1,4 @@
-"""Conditions that an operator can fix: a wrong clock, too few open files, an outdated advertised
-version.
-"""
+"""Warnings that an operator acts on: a wrong clock, too few open files, an outdated version."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class PeerClocks:
-    """The clock of each peer in its latest handshake, relative to a monotonic clock of this
-    process.
+    """The clocks of peers in their latest handshakes, relative to a monotonic clock.
 
     A later correction of the wall clock is therefore visible at once.
     """
@@ -39,14 +36,13 @@ class PeerClocks:
         self._unix_minus_now: FIFOCache[NodeID, float] = FIFOCache(_MAX_CLOCK_SAMPLES)
 
     def add(self, node_id: NodeID, offset_s: int, unix_s: float, now: float) -> None:
-        """Record the offset (the peer's clock minus ours) of a handshake, whether it succeeded or
-        not.
-        """
+        """Record a peer's clock minus ours in a handshake, accepted or refused."""
         self._unix_minus_now[node_id] = unix_s + offset_s - now
 
     def median_offset_s(self, unix_s: float, now: float) -> float | None:
-        """Return the median of the peers' clocks minus ours, in seconds; None while too few are
-        known.
+        """Return the median of the peers' clocks minus ours, in seconds.
+
+        Returns None while too few clocks are known.
         """
         if len(self._unix_minus_now) < _MIN_CLOCK_SAMPLES:
             return None
@@ -69,9 +65,7 @@ class FileLimit(Struct, frozen=True):
 
 
 def raise_file_limit() -> FileLimit:
-    """Raise the soft limit of open files towards the hard one, as far as the system permits; return
-    the result.
-    """
+    """Raise the soft limit of open files as far as the system permits; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for files in (_finite(hard), _MACOS_FILES):
         if soft != resource.RLIM_INFINITY and files > soft:

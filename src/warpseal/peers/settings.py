@@ -163,8 +163,9 @@ class PeerSettings(Settings, frozen=True):
 
     @property
     def is_configured_identity_missing(self) -> bool:
-        """Whether tls-cert-path and tls-key-path name files that both do not exist, so that the
-        daemon creates them.
+        """Whether neither file of tls-cert-path and tls-key-path exists.
+
+        The daemon then creates both.
         """
         paths = (self.tls_cert_path, self.tls_key_path)
         return all(path is not None and not path.exists() for path in paths)

@@ -1,6 +1,4 @@
-"""Counters of the peer client: per node and in total, and the reasons by which failures are
-counted.
-"""
+"""Counters of the peer client, for each node and in total, and the reasons of failures."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ class UnreachableReason(StrEnum):
 class Unreachable(NamedTuple):
     """A node that cannot be reached now.
 
-    retry_at: of its next dial, on the loop's clock; inf if none is scheduled.
+    retry_at: time of its next dial, on the loop's clock; inf if none is scheduled.
     """
 
     reason: str
@@ -56,8 +54,10 @@ class Unreachable(NamedTuple):
 class PeerStatistics(Struct, eq=False):
     """Counters of one node since it became tracked.
 
-    requests: written or queued; responses: with app bytes; errors: application errors; refused:
-        requests for which the node's queue was full.
+    requests: number of requests that were written or queued.
+    responses: number of responses with app bytes.
+    errors: number of application errors.
+    refused: number of requests for which the node's queue was full.
     latency_s: exponentially weighted average, None before the first response.
     responded_at: time of the last response or error, on the loop's clock.
     """
@@ -76,20 +76,22 @@ class PeerStatistics(Struct, eq=False):
             self.errors += 1
         else:
             self.responses += 1
-        previous = self.latency_s
-        self.latency_s = (
-            latency_s if previous is None else previous + _LATENCY_WEIGHT * (latency_s - previous)
-        )
+        if self.latency_s is None:
+            self.latency_s = latency_s
+        else:
+            self.latency_s += _LATENCY_WEIGHT * (latency_s - self.latency_s)
 
 
 class NetworkStatistics(Struct, eq=False):
     """Totals of the peer client since its start.
 
-    dials: started attempts; dial_failures: attempts without a connection, by reason; disconnects:
-        ends of connections with a completed handshake, by reason.
-    requests: one for each peer.
-    timeouts: requests without a response in time, even if it comes later.
-    addresses_learned, forged_addresses: gossiped addresses by validity of the signature.
+    dials: number of attempts.
+    requests: number of requests, counted for each peer.
+    timeouts: number of requests without a response in time, even if it comes later.
+    dial_failures: attempts without a connection, by reason.
+    disconnects: ends of connections with a completed handshake, by reason.
+    addresses_learned: number of gossiped addresses with a valid signature.
+    forged_addresses: number of gossiped addresses with another signature.
     """
 
     dials: int = 0
@@ -106,17 +108,15 @@ class NetworkStatistics(Struct, eq=False):
 class PeerStatus(Struct, frozen=True):
     """The connection to one tracked node, up or down, for the status page.
 
-    None: not known, or never.
-
-    Times are on the loop's clock. `errors.DisconnectedNode` is what error responses say of a
-    connection that is down.
+    Times are on the loop's clock; None means that a value is not known. Error responses have
+    `DisconnectedNode` for a connection that is down.
 
     stage: connected, dialing, waiting (for the next dial), no_address.
-    address: of the connection, else the one to dial next.
-    failure: why the last dial failed, or that there was none; detail: the same in the system's or
-        the library's words.
-    next_dial_at: while waiting.
-    version: version of the node's handshake.
+    address: address of the connection, else the address to dial next.
+    failure: reason why the last dial failed, or that there was none.
+    detail: the same in words of the system or the library.
+    next_dial_at: time of the next dial, while waiting.
+    version: release in the node's handshake.
     """
 
     stage: str

@@ -119,7 +119,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             return
         self._failure, self._detail = failure, detail
         if self._unsent_bytes():
-            self._transport.abort()  # close() would wait for a peer that may never read.
+            # `close` would wait for a peer that may never read.
+            self._transport.abort()
         else:
             self._transport.close()
 
@@ -172,9 +173,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             self._flush()
             self._fail(ConnectionFailure.TLS_FAILED, error.reason or str(error))
-        except (
-            Exception
-        ):  # The event loop calls this for one of many connections; the others go on.
+        # The event loop calls this for one of many connections; the others go on.
+        except Exception:
             log.exception("internal error, closing peer connection")
             self._fail(ConnectionFailure.INTERNAL, "")
 

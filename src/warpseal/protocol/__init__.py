@@ -1,5 +1,6 @@
-"""The peer protocol without sockets, clocks or tasks: bytes and `now` go in, events and bytes come
-out.
+"""The peer protocol without sockets, clocks or tasks.
+
+Bytes and `now` go in, events and bytes come out.
 
 Start reading at `peer.PeerProtocol`, one connection after its TLS handshake. `messages` and
 `framing` are the wire format, `handshake`, `addresses` and `certificate` the checks, `requests` the

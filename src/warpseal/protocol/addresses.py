@@ -28,16 +28,19 @@ _PRIVATE_IPV6: Final = IPv6Network("fc00::/7")
 
 
 class MalformedAddress(ValueError):
-    """An address of other than 4 or 16 bytes, a port of 0, or a certificate or signature that is
+    """The entry is no signed address.
+
+    The address has other than 4 or 16 bytes, the port is 0, or the certificate or the signature is
     too long.
     """
 
 
 class ClaimedIpPort(Struct, frozen=True):
-    """The address at which the owner of a certificate claims to listen; unverified until `verify`
-    returns True.
+    """The address at which the owner of a certificate claims to listen.
 
-    certificate_der: as received, up to 2,048 bytes.
+    It is unverified until `verify` returns True.
+
+    certificate_der: certificate as received, up to 2,048 bytes.
     port: 1 to 65,535.
     timestamp: time of the signature, unix seconds.
     """
@@ -57,8 +60,9 @@ class ClaimedIpPort(Struct, frozen=True):
         return node_id_of(self.certificate_der)
 
     def verify(self, unix_s: float) -> bool:
-        """Return whether the certificate is acceptable and its key signed this, at most 60 s in the
-        future.
+        """Return whether the certificate is acceptable and its key signed this.
+
+        The signature may be from up to 60 s in the future.
 
         It takes about 100 microseconds.
         """
@@ -69,9 +73,8 @@ class ClaimedIpPort(Struct, frozen=True):
             certificate = parse_certificate(self.certificate_der)
         except MalformedCertificate:
             return False
-        return certificate.verify_signature(
-            signed_bytes(self.ip, self.port, self.timestamp), self.signature
-        )
+        signed = signed_bytes(self.ip, self.port, self.timestamp)
+        return certificate.verify_signature(signed, self.signature)
 
 
 def signed_bytes(ip: IPAddress, port: int, timestamp: int) -> bytes:
@@ -118,8 +121,9 @@ def parse_claimed_ip_port(entry: p2p_pb2.ClaimedIpPort) -> ClaimedIpPort:
 
 
 def is_public(ip: IPAddress) -> bool:
-    """Return whether nodes treat an address as public; carrier-grade NAT and documentation networks
-    are public.
+    """Return whether nodes treat an address as public.
+
+    Carrier-grade NAT and documentation networks are public.
     """
     # ips.IsPublic: Go's global unicast and not private, which differs from Python's `is_global`.
     if ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local:

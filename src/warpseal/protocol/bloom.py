@@ -64,7 +64,7 @@ class BloomFilter:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether the rate of false positives requires a new filter with new seeds and a new salt."""
+        """Whether the rate of false positives requires a filter with new seeds and salt."""
         return self.additions >= self.max_additions
 
     def add(self, key: bytes) -> None:
@@ -77,9 +77,7 @@ class BloomFilter:
         return all(self._bits[bit >> 3] & 1 << (bit & 7) for bit in self._bits_of(key))
 
     def encode(self) -> bytes:
-        """Return the marshalled filter without its salt, which messages carry in a field of its
-        own.
-        """
+        """Return the marshalled filter; messages carry its salt in a field of its own."""
         return (
             bytes((len(self.seeds),))
             + b"".join(s.to_bytes(_SEED_BYTES, "big") for s in self.seeds)
@@ -108,8 +106,9 @@ def key_hash(key: bytes, salt: bytes) -> int:
 
 
 def check_filter(raw: bytes, salt: bytes) -> None:
-    """Raise MalformedFilter unless there are 1 to 16 hashes, at least one byte of bits and at most
-    32 bytes of salt.
+    """Raise MalformedFilter for a filter that nodes refuse.
+
+    A filter has 1 to 16 hashes, at least one byte of bits and at most 32 bytes of salt.
     """
     # utils/bloom/read_filter.go, Parse; the bound of the salt is maxBloomSaltLen of peer.go.
     if not raw or not 1 <= raw[0] <= MAX_FILTER_HASHES:

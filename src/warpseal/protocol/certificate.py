@@ -14,7 +14,6 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from msgspec import Struct
 
 from warpseal.protocol.limits import MAX_CERTIFICATE_BYTES
 from warpseal.warp.ids import NodeID, node_id_from_certificate
@@ -37,7 +36,7 @@ class MalformedCertificate(ValueError):
 class Certificate:
     """A leaf certificate that passed the rules.
 
-    der: as received, up to 2,048 bytes; equality goes by it.
+    der: bytes as received, up to 2,048; certificates with equal bytes are equal.
     """
 
     der: bytes
@@ -45,8 +44,9 @@ class Certificate:
     public_key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey = field(compare=False, repr=False)
 
     def verify_signature(self, message: bytes, signature: bytes) -> bool:
-        """Return whether this key signed SHA-256 of `message` with RSA PKCS#1 v1.5, or with ECDSA
-        in DER.
+        """Return whether this key signed SHA-256 of `message`.
+
+        signature: RSA PKCS#1 v1.5, or ECDSA in DER.
         """
         try:
             if isinstance(self.public_key, rsa.RSAPublicKey):
@@ -60,9 +60,7 @@ class Certificate:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def node_id_of(der: bytes) -> NodeID:
-    """Return the 20-byte NodeID of a certificate in DER, whether the certificate is acceptable or
-    not.
-    """
+    """Return the 20-byte NodeID of a certificate in DER, acceptable or not."""
     return node_id_from_certificate(der)
 
 
@@ -93,14 +91,8 @@ def _subject_public_key(der: bytes) -> tuple[bytes, bytes]:
     signed_part = DerReader(DerReader(der).read(SEQUENCE)).read(SEQUENCE)
     reader = DerReader(signed_part)
     reader.skip_optional(VERSION)
-    for serial_algorithm_issuer_validity_subject in (
-        INTEGER,
-        SEQUENCE,
-        SEQUENCE,
-        SEQUENCE,
-        SEQUENCE,
-    ):
-        reader.read(serial_algorithm_issuer_validity_subject)
+    for tag in (INTEGER, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE):
+        reader.read(tag)
     key_info = DerReader(reader.read(SEQUENCE))
     oid = DerReader(key_info.read(SEQUENCE)).read(OBJECT_IDENTIFIER)
     return oid, key_info.read_bits()
@@ -142,11 +134,14 @@ class MalformedDer(ValueError):
     """The bytes are not the expected DER."""
 
 
-class DerReader(Struct, eq=False):
+class DerReader:
     """Reads the elements of a constructed element in order."""
 
-    _raw: bytes
-    _offset: int = 0
+    __slots__ = ("_offset", "_raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._offset = 0
 
     def read(self, tag: int) -> bytes:
         """Return the content of the next element, which must have this tag. Raises MalformedDer."""
@@ -187,9 +182,7 @@ class DerReader(Struct, eq=False):
         return (bits >> unused).to_bytes(len(content) - 1, "big")
 
     def _length(self, offset: int) -> tuple[int, int]:
-        """Return the length at `offset`, which must be in its shortest form, and the offset behind
-        it.
-        """
+        """Return the length at `offset`, in its shortest form, and the offset behind it."""
         if offset >= len(self._raw):
             raise MalformedDer("cut off before a length")
         first = self._raw[offset]

@@ -1,5 +1,4 @@
-"""Frames: a 4-byte big-endian length, then that many bytes of one serialized message; and zstd of
-message bodies.
+"""Frames, a 4-byte big-endian length before one serialized message, and zstd of message bodies.
 
 Source of truth: avalanchego `network/peer/msg_length.go` and
 `utils/compression/zstd_compressor.go`; at most 2 MiB, the length field not counted, compressed or
@@ -22,7 +21,7 @@ _LEVEL: Final = 3
 
 
 def encode_frame(message: bytes) -> bytes:
-    """Return `message` behind its length. Raises ValueError above the limit, at which nodes close."""
+    """Return `message` behind its length. Raises ValueError above the limit of nodes."""
     if len(message) > MAX_MESSAGE_BYTES:
         raise ValueError(f"{len(message)} bytes do not fit into a frame of {MAX_MESSAGE_BYTES}")
     return len(message).to_bytes(LENGTH_BYTES, "big") + message
@@ -31,11 +30,11 @@ def encode_frame(message: bytes) -> bytes:
 class FrameDecoder:
     """Splits a byte stream into frames, for any chunking, in time linear in the number of bytes.
 
-    limit: a longer announced frame sets `overflow` to its length before any of it is buffered, and
-        ends decoding.
-    keep: longer frames (within the limit) are legal but skipped as they arrive, so that a peer
-        occupies at most `keep` bytes of memory; None keeps all frames. skipped_bytes: bytes of
-        skipped frames so far.
+    limit: greatest length of a frame. A longer announced frame sets `overflow` to its length before
+        any of it is buffered, and ends decoding.
+    keep: greatest length of a frame that is kept; None keeps all. Longer frames within the limit
+        are legal but skipped as they arrive, so that a peer occupies no more memory.
+    skipped_bytes: bytes of skipped frames so far.
     """
 
     __slots__ = ("_buffer", "_keep", "_limit", "_needed", "_to_skip", "overflow", "skipped_bytes")
@@ -55,8 +54,9 @@ class FrameDecoder:
             return []
         if not self._buffer and not self._to_skip:
             length = int.from_bytes(chunk[:LENGTH_BYTES], "big")
+            # Most chunks are exactly one frame.
             if LENGTH_BYTES + length == len(chunk) and length <= self._keep:
-                return [bytes(chunk[LENGTH_BYTES:])]  # Most chunks are exactly one frame.
+                return [bytes(chunk[LENGTH_BYTES:])]
         if self._to_skip:
             skipped = min(self._to_skip, len(chunk))
             self._to_skip -= skipped
@@ -70,7 +70,7 @@ class FrameDecoder:
         return self._cut(chunk)
 
     def _cut(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """Return the complete messages of `data`, which begins with a length, and buffer the rest."""
+        """Return the complete messages of `data`, which begins with a length; buffer the rest."""
         frames: list[bytes] = []
         offset, end = 0, len(data)
         self._needed = LENGTH_BYTES
@@ -92,8 +92,9 @@ class FrameDecoder:
         return frames
 
     def _skip(self, length: int, body: int, end: int) -> int:
-        """Skip the available part of a long frame and return the offset behind it, or `end` if it
-        overflows.
+        """Skip the available part of a long frame; return the offset behind it.
+
+        Returns `end` if the frame is longer than the limit.
         """
         # msg_length.go, readMsgLen: 2 MiB, the length itself not counted.
         if length > self._limit:

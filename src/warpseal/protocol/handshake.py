@@ -69,8 +69,9 @@ class OwnHandshake:
         self._signatures = (b"", b"")
 
     def encode(self, unix_s: float, known_peers: BloomFilter) -> bytes:
-        """Return the frame to send at `unix_s`: it tracks no subnet and asks for addresses of all
-        subnets.
+        """Return the frame to send at `unix_s`.
+
+        It tracks no subnet and asks for addresses of all subnets.
 
         The claimed address is signed once (two milliseconds), and again only if the clock was ahead
         at that time: nodes disconnect from a peer whose claim is from the future, so a corrected
@@ -100,8 +101,7 @@ class OwnHandshake:
 
 
 class PeerWeights:
-    """The weights of the Primary Network's validators, by which their claims about the network
-    count.
+    """The weights of the Primary Network's validators, by which their claims count.
 
     Liars may be the first peers and may be many, but they cannot have a third of the weight.
     """
@@ -115,9 +115,7 @@ class PeerWeights:
         self.by_node, self.total = weights, sum(weights.values())
 
     def find_shared(self, reports: Iterable[tuple[NodeID, ReportT]]) -> ReportT | None:
-        """Return the highest value that validators with more than a third of all weight report or
-        exceed.
-        """
+        """Return the highest value that more than a third of all weight reports or exceeds."""
         weighed = ((value, self.by_node.get(node_id, 0)) for node_id, value in reports)
         return _find_exceeded(weighed, self.total // 3)
 
@@ -125,7 +123,7 @@ class PeerWeights:
 class _PeerRelease(Struct, frozen=True):
     """The release of a peer.
 
-    has_refused: whether it hung up because an older one was advertised.
+    has_refused: whether the peer hung up because an older release was advertised.
     """
 
     version: Version
@@ -133,8 +131,9 @@ class _PeerRelease(Struct, frozen=True):
 
 
 class AdvertisedVersion:
-    """The release that handshakes advertise: that of the setting, else the newest tested one,
-    unless that is refused.
+    """The release that handshakes advertise.
+
+    It is that of the setting, else the newest tested release, unless peers refuse that.
 
     Source of truth: avalanchego `version/compatibility.go`. A node refuses a peer whose release is
     older than the lowest compatible one, which an upgrade raises, or has a newer major number; any
@@ -149,20 +148,16 @@ class AdvertisedVersion:
         self._peers: dict[NodeID, _PeerRelease] = {}
 
     def record_accepted(self, node_id: NodeID, version: Version) -> None:
-        """Note the release of a peer that accepted our handshake."""
+        """Record the release of a peer that accepted our handshake."""
         # A peer that accepts a raised release would refuse the tested one as before, until it runs
         # that itself.
-        self._record(
-            node_id,
-            version,
-            has_refused=self.current > TESTED_VERSION and self._has_refused(node_id),
-        )
+        has_refused = self.current > TESTED_VERSION and self._has_refused(node_id)
+        self._record(node_id, version, has_refused=has_refused)
 
     def record_refused(self, node_id: NodeID, version: Version) -> None:
-        """Note the release of a peer that sent its handshake and hung up when it had read ours."""
-        self._record(
-            node_id, version, has_refused=version > self.current or self._has_refused(node_id)
-        )
+        """Record the release of a peer that hung up when it had read our handshake."""
+        has_refused = version > self.current or self._has_refused(node_id)
+        self._record(node_id, version, has_refused=has_refused)
 
     def forget(self, node_ids: Iterable[NodeID]) -> None:
         """Forget the releases of nodes that are not dialed any more."""
@@ -170,9 +165,7 @@ class AdvertisedVersion:
             self._peers.pop(node_id, None)
 
     def update(self) -> bool:
-        """Choose the release by what the peers have accepted and refused; return whether it is
-        another one.
-        """
+        """Choose the release that peers accept; return whether it has changed."""
         version = self.current if self._is_setting else self._find_demanded() or TESTED_VERSION
         has_changed = version != self.current
         self.current = version
@@ -194,19 +187,15 @@ class AdvertisedVersion:
         weights = self._weights.by_node
         peers = [(release, weights.get(node_id, 0)) for node_id, release in self._peers.items()]
         refusing = [(release.version, weight) for release, weight in peers if release.has_refused]
-        refusing_weight, known_weight = (
-            sum(weight for _, weight in refusing),
-            sum(weight for _, weight in peers),
-        )
+        refusing_weight = sum(weight for _, weight in refusing)
+        known_weight = sum(weight for _, weight in peers)
         if 3 * refusing_weight <= self._weights.total or 2 * refusing_weight <= known_weight:
             return None
         return _find_exceeded(refusing, refusing_weight // 2)
 
 
 def _find_exceeded(weighed: Iterable[tuple[ReportT, int]], limit: int) -> ReportT | None:
-    """Return the highest value such that the weights of it and of higher ones add up to more than
-    `limit`.
-    """
+    """Return the highest value that more weight than `limit` has or exceeds."""
     reached = 0
     for value, weight in sorted(weighed, reverse=True):
         reached += weight
@@ -218,10 +207,10 @@ def _find_exceeded(weighed: Iterable[tuple[ReportT, int]], limit: int) -> Report
 class PeerHandshake(Struct, frozen=True):
     """A peer's handshake that passed the checks.
 
-    claim: its address, signed by the certificate of the connection.
+    claim: address of the peer, signed by the certificate of the connection.
     clock_offset_s: the peer's clock minus ours, in whole seconds, including the time that the
         message travelled.
-    upgrade_time: of the latest upgrade that its release knows, Unix seconds.
+    upgrade_time: Unix seconds of the latest upgrade that its release knows.
     """
 
     version: Version
@@ -233,7 +222,7 @@ class PeerHandshake(Struct, frozen=True):
 def check_handshake(
     message: p2p_pb2.Handshake, certificate: Certificate, network_id: int, unix_s: float
 ) -> PeerHandshake:
-    """Return what a peer's handshake says. Raises ProtocolError. It takes about 200 microseconds."""
+    """Return a peer's checked handshake, in about 200 microseconds. Raises ProtocolError."""
     # handleHandshake has the same order: the first rule that a peer breaks is the reason that both
     # sides log.
     if message.network_id != network_id:
@@ -311,8 +300,9 @@ class CloseReason(StrEnum):
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol in a way that ends the connection; the protocol turns it into an
-    event.
+    """The peer broke the protocol in a way that ends the connection.
+
+    `PeerProtocol` turns it into an event.
     """
 
     def __init__(self, reason: CloseReason, detail: str = "") -> None:

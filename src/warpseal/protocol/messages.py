@@ -1,5 +1,4 @@
-"""Decoding of received peer messages and encoding of sent ones, with the signature requests of
-ACP-118 in them.
+"""Decoding and encoding of peer messages, and of the signature requests of ACP-118 in them.
 
 Source of truth: proto/warpseal/pb/p2p.proto. Envelopes are opened without building objects.
 Responses, of which a round brings a thousand, are sliced directly if they have the encoding that
@@ -111,8 +110,9 @@ def _single_field(raw: bytes) -> tuple[int, bytes]:
 
 @lru_cache(maxsize=_CACHED_HEADS)
 def _field_head(first: bytes) -> tuple[int, int, int] | None:
-    """Return (field number, offset of the value, end of the value) from the first bytes of a
-    message, else None.
+    """Return (field number, offset of the value, end of the value) of a message.
+
+    first: its first bytes. Returns None if they are no field of bytes.
 
     It is cached because a thousand responses begin alike.
     """
@@ -135,16 +135,15 @@ def decode_app_response(body: bytes) -> tuple[bytes, int, bytes]:
 
 @lru_cache(maxsize=_CACHED_HEADS)
 def _share_head(head: bytes) -> tuple[bytes, int] | None:
-    """Return (chain id, request id) if `head` is everything before the share of an AppResponse,
-    else None.
+    """Return (chain id, request id) of an AppResponse with a share.
+
+    head: all bytes before the share. Returns None for another encoding.
 
     It is cached because all responses to a request share it.
     """
-    if (
-        head[:2] != _CHAIN_PREFIX
-        or len(head) <= _AFTER_CHAIN
-        or head[_AFTER_CHAIN] != _REQUEST_ID_KEY
-    ):
+    if head[:2] != _CHAIN_PREFIX or len(head) <= _AFTER_CHAIN:
+        return None
+    if head[_AFTER_CHAIN] != _REQUEST_ID_KEY:
         return None
     try:
         request_id, offset = read_varint(head, _AFTER_CHAIN + 1)
@@ -181,9 +180,13 @@ def escape_text(raw: bytes) -> str:
     text = raw.decode("utf-8", errors="backslashreplace")
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    return "".join(map(_escape_character, text))
+
+
+def _escape_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def decode_handshake(body: bytes) -> p2p_pb2.Handshake:
@@ -222,9 +225,7 @@ def encode_handshake(handshake: p2p_pb2.Handshake) -> bytes:
 
 
 def encode_get_peer_list(known_peers: bytes, salt: bytes, zstd: Zstd) -> bytes:
-    """Return the frame that asks for addresses of all subnets that are not in a marshalled bloom
-    filter.
-    """
+    """Return the frame that asks for the addresses that a marshalled bloom filter lacks."""
     request = p2p_pb2.GetPeerList(
         known_peers=p2p_pb2.BloomFilter(filter=known_peers, salt=salt), all_subnets=True
     )
@@ -234,7 +235,10 @@ def encode_get_peer_list(known_peers: bytes, salt: bytes, zstd: Zstd) -> bytes:
 def encode_app_request(
     chain_id: bytes, request_id: int, app_bytes: bytes, deadline_s: float, zstd: Zstd
 ) -> bytes:
-    """Return the frame of a request. The peer counts `deadline_s` from receipt and caps it at 10 s."""
+    """Return the frame of a request.
+
+    deadline_s: seconds, which the peer counts from receipt and caps at 10.
+    """
     request = p2p_pb2.AppRequest(
         chain_id=chain_id,
         request_id=request_id,
@@ -253,9 +257,8 @@ def encode_app_error(chain_id: bytes, request_id: int, code: int, text: str, zst
 
 
 def _compressed_frame(message: p2p_pb2.Message, zstd: Zstd) -> bytes:
-    return encode_frame(
-        encode_field(MessageType.COMPRESSED, zstd.compress(message.SerializeToString()))
-    )
+    compressed = zstd.compress(message.SerializeToString())
+    return encode_frame(encode_field(MessageType.COMPRESSED, compressed))
 
 
 class NoSignature(StrEnum):
@@ -266,8 +269,9 @@ class NoSignature(StrEnum):
 
 
 def encode_signature_request(message: bytes, justification: bytes) -> bytes:
-    """Return the app bytes that ask for a signature of an unsigned Warp message: they begin with
-    the handler ID.
+    """Return the app bytes that ask for a signature of an unsigned Warp message.
+
+    They begin with the handler ID.
     """
     request = sdk_pb2.SignatureRequest(message=message, justification=justification)
     return _SIGNATURE_REQUEST_HANDLER + request.SerializeToString()

@@ -79,8 +79,9 @@ class PeersGossiped(Struct, frozen=True):
 
 
 class ConnectionClosed(Struct, frozen=True):
-    """The caller must close the connection; the protocol ignores all further input and writes
-    nothing.
+    """The caller must close the connection.
+
+    The protocol ignores all further input and writes nothing.
     """
 
     reason: CloseReason
@@ -100,9 +101,9 @@ class PeerProtocol:
     ConnectionClosed event.
 
     is_connected: whether both sides have accepted each other and the connection is open.
-    clock_offset_s: the peer's clock minus ours, also of a refused handshake. undecodable,
-    unexpected: numbers of frames that could not be decoded, and of messages that this daemon does
-    not read or did not expect.
+    clock_offset_s: the peer's clock minus ours, also of a refused handshake.
+    undecodable: number of frames that could not be decoded.
+    unexpected: number of messages that this daemon does not read or did not expect.
     """
 
     __slots__ = (
@@ -180,8 +181,9 @@ class PeerProtocol:
         return self.requests.submit(request, now)
 
     def output(self) -> bytes:
-        """Return the bytes to write since the last call; call it at once, and after each `receive`
-        and `tick`.
+        """Return the bytes to write since the last call.
+
+        Call it at once, and after each `receive` and `tick`.
         """
         if not self._out:
             return b""
@@ -232,9 +234,8 @@ class PeerProtocol:
         if self.closed is not None:
             return events
         settings = self._settings
-        self._silent_s += min(
-            now - self._ticked_at, settings.silence_timeout_s / _TICKS_PER_SILENCE
-        )
+        longest_s = settings.silence_timeout_s / _TICKS_PER_SILENCE
+        self._silent_s += min(now - self._ticked_at, longest_s)
         self._ticked_at = now
         # readMessages: any bytes within the read deadline of 30 s keep the connection, a Pong is
         # not required.

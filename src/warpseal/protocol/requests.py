@@ -1,5 +1,4 @@
-"""Requests of one connection: which may be written now, which are queued, and matching responses to
-requests.
+"""Requests of one connection: written within limits, queued, and matched with responses.
 
 Source of truth: docs/protocol.md (limits). Pure: `now` is any monotonic clock in seconds.
 """
@@ -40,9 +39,9 @@ class RequestLimits(Struct, frozen=True):
 class PeerRequest(Struct, eq=False):
     """One request, shared by all the peers to which its bytes are sent.
 
-    request_id: unique among the open requests of a connection, and seen by the peers.
-    deadline: on the clock of `now`; later responses do not count.
-    is_reask: whether first asks overtake it in the queue.
+    request_id: number that is unique among the open requests of a connection; peers see it.
+    deadline: time on the clock of `now`; later responses do not count.
+    is_reask: whether the peers were asked before; first asks overtake re-asks in the queue.
     on_response: called for each response; None once the request is closed.
     """
 
@@ -54,21 +53,28 @@ class PeerRequest(Struct, eq=False):
     on_response: ResponseHandler | None
     requested_at: float
 
+    def is_open(self, now: float) -> bool:
+        """Return whether a response would count."""
+        return self.on_response is not None and self.deadline > now
+
     def extend(self, deadline: float) -> None:
         """Accept responses until `deadline` if that is later than the current deadline."""
         self.deadline = max(self.deadline, deadline)
 
     def close(self) -> None:
-        """Accept no more responses and stop writing; slots of peers stay occupied until they
-        respond or time out.
+        """Accept no more responses and stop writing.
+
+        Slots of peers stay occupied until they respond or time out.
         """
         self.on_response = None
         self.frame = b""
 
 
 class PeerResponse(Struct, frozen=True, eq=False):
-    """The response of one peer: app bytes (body), or an application error (error_code,
-    error_message), never both.
+    """The response of one peer: app bytes, or an application error.
+
+    body: app bytes; None for an error.
+    error_code: code of an error; None for app bytes.
     """
 
     node_id: NodeID
@@ -143,7 +149,7 @@ class RequestTable:
 
     @property
     def is_congested(self) -> bool:
-        """Whether as many requests are queued as may be outstanding, though the peer is not silent."""
+        """Whether as many requests are queued as may be outstanding; False for a silent peer."""
         return self.queued >= self._limits.outstanding and self._silent_checks < _SILENT_CHECKS
 
     def pop_timeouts(self) -> int:
@@ -152,8 +158,9 @@ class RequestTable:
         return timed_out
 
     def submit(self, request: PeerRequest, now: float) -> bytes | None:
-        """Return the bytes to write now, empty if the request is queued, or None if the queue is
-        full.
+        """Return the bytes to write now, empty if the request is queued.
+
+        Returns None if the queue is full.
 
         If the queue is full, a first ask replaces the youngest queued re-ask.
         """
@@ -162,8 +169,9 @@ class RequestTable:
         return self._register(request, now)
 
     def release(self, now: float) -> bytes:
-        """Return the bytes of all queued requests that may be written now: first asks first, then
-        oldest first.
+        """Return the bytes of all queued requests that may be written now.
+
+        First asks come first, then the oldest requests.
         """
         frames = []
         while (self._asks or self._reasks) and self._may_write(now):
@@ -187,9 +195,7 @@ class RequestTable:
         return request if request.deadline > now else None
 
     def release_at(self, now: float) -> float | None:
-        """Return when `release` can return bytes without a response before; None if the queue is
-        empty.
-        """
+        """Return when `release` returns bytes if no response comes; None without a queue."""
         if not self.queued:
             return None
         at = now
@@ -200,18 +206,15 @@ class RequestTable:
         return at
 
     def forget_expired(self, now: float) -> None:
-        """Drop requests behind their deadline and free timed-out slots; call it about once a
-        second.
-        """
+        """Drop late requests and free timed-out slots; call it about once a second."""
         if not self._in_flight:
             self._silent_checks = 0
         elif now >= self._silence_checked_at + _SILENCE_CHECK_S:
             self._silence_checked_at = now
             self._silent_checks += 1
         if self._in_flight:
-            for request_id in [
-                key for key, request in self._in_flight.items() if request.deadline <= now
-            ]:
+            requests = self._in_flight.items()
+            for request_id in [key for key, request in requests if request.deadline <= now]:
                 del self._in_flight[request_id]
         self._free_slots(now)
 
@@ -240,13 +243,12 @@ class RequestTable:
     def _enqueue(self, request: PeerRequest, now: float) -> bool:
         if self.queued >= self._limits.queued and now >= self._purged_at + _PURGE_INTERVAL_S:
             self._purged_at = now
-            self._asks = [r for r in self._asks if r.on_response is not None and r.deadline > now]
-            self._reasks = [
-                r for r in self._reasks if r.on_response is not None and r.deadline > now
-            ]
+            self._asks = [ask for ask in self._asks if ask.is_open(now)]
+            self._reasks = [reask for reask in self._reasks if reask.is_open(now)]
         if self.queued >= self._limits.queued:
             if request.is_reask or not self._reasks:
                 return False
             self._reasks.pop()
-        (self._reasks if request.is_reask else self._asks).append(request)
+        queue = self._reasks if request.is_reask else self._asks
+        queue.append(request)
         return True

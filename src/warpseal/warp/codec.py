@@ -17,7 +17,8 @@ _CODEC_VERSION: Final = 0
 class MalformedMessage(ValueError):
     """The bytes do not follow the format.
 
-    offset: where they stop to do so, from the start; reason: why.
+    offset: position from the start at which they stop to do so.
+    reason: rule that they break.
     """
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -29,10 +30,10 @@ class MalformedMessage(ValueError):
 class CodecReader:
     """Reads one encoded value from its first byte to its last.
 
-    Every method raises `error` for bytes that do not fit.
+    Methods raise `error` for bytes that do not fit. Codecs move `offset` and compare it with `size`
+    themselves if speed matters.
 
-    Codecs move `offset` and compare it with `size` themselves where speed matters. In every method
-    `name` is that of the value, for the error text.
+    name: name of the value, for the error text; the same in all methods.
     """
 
     __slots__ = ("offset", "raw", "size")
@@ -45,9 +46,8 @@ class CodecReader:
 
     def truncated(self, length: int, name: str) -> MalformedMessage:
         """Return the error for `length` bytes that are not there."""
-        return self.error(
-            self.offset, f"{name} needs {length} bytes, {self.size - self.offset} are left"
-        )
+        rest_bytes = self.size - self.offset
+        return self.error(self.offset, f"{name} needs {length} bytes, {rest_bytes} are left")
 
     def take(self, length: int, name: str) -> bytes:
         """Return the next `length` bytes."""
@@ -92,17 +92,17 @@ class CodecReader:
         return value == 1
 
     def count(self, least_bytes: int, name: str) -> int:
-        """Return a uint32 number of elements of at least `least_bytes` each, which the bytes left
-        can hold.
+        """Return a uint32 number of elements, which must fit into the bytes that are left.
+
+        least_bytes: least size of an element.
         """
         start = self.offset
         number = self.u32(name)
         rest_bytes = self.size - self.offset
-        if number * least_bytes > rest_bytes:
-            raise self.error(
-                start,
-                f"{number} {name} need at least {number * least_bytes} bytes, {rest_bytes} left",
-            )
+        needed_bytes = number * least_bytes
+        if needed_bytes > rest_bytes:
+            reason = f"{number} {name} need at least {needed_bytes} bytes, {rest_bytes} left"
+            raise self.error(start, reason)
         return number
 
     def version(self) -> None:

@@ -105,12 +105,11 @@ def node_id_text(node_id: NodeID) -> str:
 
 
 def parse_node_id(text: str) -> NodeID:
-    """Return the 20 bytes of a node id from its text; the prefix is required. Raises MalformedID."""
+    """Return the 20 bytes of a node id from its text with the prefix. Raises MalformedID."""
     if not text.startswith(_NODE_ID_PREFIX):
         raise MalformedID(text, f"a node id starts with {_NODE_ID_PREFIX}")
-    return NodeID(
-        _require_id_length(cb58_decode(text[len(_NODE_ID_PREFIX) :]), NODE_ID_BYTES, text)
-    )
+    raw = cb58_decode(text.removeprefix(_NODE_ID_PREFIX))
+    return NodeID(_require_id_length(raw, NODE_ID_BYTES, text))
 
 
 @lru_cache(_MAX_CACHED_TEXTS)

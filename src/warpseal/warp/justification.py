@@ -36,7 +36,7 @@ _Fields = dict[int, int | bytes]
 class MalformedJustification(ValueError):
     """The bytes prove no validation.
 
-    reason: why not.
+    reason: rule that they break.
     """
 
     def __init__(self, reason: str) -> None:
@@ -47,8 +47,8 @@ class MalformedJustification(ValueError):
 class L1ValidatorRegistrationJustification(Struct, frozen=True):
     """The proof `raw` that a validation of a subnet existed.
 
-    index: the position of an initial validator; registration: the message that registered a later
-        one. One of them is None.
+    index: position of an initial validator; None for a later validator.
+    registration: message that registered a later validator; None for an initial validator.
     """
 
     subnet_id: SubnetID
@@ -60,9 +60,8 @@ class L1ValidatorRegistrationJustification(Struct, frozen=True):
     @classmethod
     def parse(cls, raw: bytes) -> L1ValidatorRegistrationJustification:
         """Return the justification whose bytes are exactly `raw`. Raises MalformedJustification."""
-        fields = _read_fields(
-            raw, {_BOOTSTRAP_FIELD: LENGTH_DELIMITED, _REGISTERED_FIELD: LENGTH_DELIMITED}
-        )
+        wire_types = {_BOOTSTRAP_FIELD: LENGTH_DELIMITED, _REGISTERED_FIELD: LENGTH_DELIMITED}
+        fields = _read_fields(raw, wire_types)
         match fields:
             case {1: bytes(inner)} if len(fields) == 1:
                 subnet_id, index = _read_bootstrap(inner)
@@ -103,7 +102,7 @@ def _read_bootstrap(raw: bytes) -> tuple[SubnetID, int]:
 def _read_fields(raw: bytes, allowed: dict[int, int]) -> _Fields:
     """Return fields by number.
 
-    allowed: wire type by number; other fields and repetitions are refused.
+    allowed: wire types by number of field; other fields and repetitions are refused.
     """
     fields: _Fields = {}
     offset = 0

@@ -34,8 +34,9 @@ _ADDRESS_BYTES: Final = 20
 
 
 class SubnetToL1Conversion(Struct, frozen=True):
-    """The P-Chain attests that a subnet was converted; conversion_id: 32 bytes, see
-    `ConversionData`.
+    """The P-Chain attests that a subnet was converted.
+
+    conversion_id: 32 bytes, see `ConversionData`.
     """
 
     conversion_id: bytes
@@ -68,7 +69,7 @@ class ConversionValidator(Struct, frozen=True):
 
 
 class ConversionData(Struct, frozen=True):
-    """The data that a conversion id commits to; the validators are in the order of the transaction."""
+    """The data that a conversion id commits to, with validators in the transaction's order."""
 
     subnet_id: SubnetID
     manager_chain_id: ChainID
@@ -92,8 +93,9 @@ class ConversionData(Struct, frozen=True):
 
 
 class PChainOwner(Struct, frozen=True):
-    """The owners of a balance or an authority: `threshold` of the addresses (20 bytes each) must
-    sign.
+    """The owners of a balance or an authority, of whom `threshold` must sign.
+
+    addresses: 20 bytes each.
     """
 
     threshold: int
@@ -103,7 +105,8 @@ class PChainOwner(Struct, frozen=True):
 class RegisterL1Validator(Struct, frozen=True):
     """An L1 asks the P-Chain for a validator.
 
-    public_key: 48 bytes; expiry: unix seconds.
+    public_key: 48 bytes, compressed.
+    expiry: Unix seconds.
     """
 
     subnet_id: SubnetID
@@ -171,8 +174,9 @@ class L1ValidatorRegistration(Struct, frozen=True):
 
 
 class L1ValidatorWeight(Struct, frozen=True):
-    """The weight of a validation after change `nonce`: asked for by the L1, attested by the
-    P-Chain.
+    """The weight of a validation after change `nonce`.
+
+    The L1 asks for it, and the P-Chain attests it.
     """
 
     validation_id: ValidationID
@@ -222,12 +226,12 @@ class ValidatorUptime(Struct, frozen=True):
 
 
 def bootstrap_validation_id(subnet_id: SubnetID, index: int) -> ValidationID:
-    """Return the validation id of the initial validator at `index` (uint32) of a subnet's
-    conversion.
+    """Return the validation id of an initial validator of a subnet's conversion.
+
+    index: position of the validator in the transaction, uint32.
     """
-    return ValidationID(
-        sha256(require_length(subnet_id, ID_BYTES, "subnet id") + pack_u32(index)).digest()
-    )
+    raw = require_length(subnet_id, ID_BYTES, "subnet id") + pack_u32(index)
+    return ValidationID(sha256(raw).digest())
 
 
 def build_p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:
@@ -236,9 +240,7 @@ def build_p_chain_message(network_id: int, payload: bytes) -> UnsignedMessage:
 
 
 def parse_uptime_message(message: UnsignedMessage) -> ValidatorUptime | None:
-    """Return the uptime that an L1 is asked to attest, or None if the message has another kind of
-    payload.
-    """
+    """Return the uptime that an L1 is asked to attest; None for another kind of payload."""
     if message.source_chain_id == P_CHAIN:
         return None
     try:

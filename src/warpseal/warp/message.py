@@ -1,5 +1,4 @@
-"""Unsigned and signed Warp messages, their payloads, the signer bit set, and the log data that
-carries a message.
+"""Unsigned and signed Warp messages, their payloads, signer bit sets, and logs that carry them.
 
 Source of truth: avalanchego `vms/platformvm/warp/{unsigned_message,message,signature}.go`,
 `vms/platformvm/warp/payload`, `utils/set/bits.go`.
@@ -78,8 +77,10 @@ class UnsignedMessage:
 
 @dataclass(frozen=True, slots=True)
 class SignedMessage:
-    """A message with its aggregate signature (96 bytes, compressed G2) and the bit set of its
-    signers.
+    """A message with its aggregate signature.
+
+    signers: bit set of canonical indices, big-endian.
+    signature: 96 bytes, compressed G2.
     """
 
     unsigned: UnsignedMessage
@@ -123,8 +124,7 @@ class SignedMessage:
 
 
 def unwrap_log_data(raw: bytes) -> bytes | None:
-    """Return the one ABI `bytes` argument of a SendWarpMessage event, or None if `raw` is no such
-    data.
+    """Return the one ABI `bytes` argument of a SendWarpMessage event; None for other data.
 
     Strict: offset 0x20, the length, then the data with zeros up to a multiple of 32 bytes and
     nothing else.
@@ -158,7 +158,10 @@ class Hash(Struct, frozen=True):
 
 
 class AddressedCall(Struct, frozen=True):
-    """Bytes sent by an address of the source chain: 20 bytes on EVM chains, empty from the P-Chain."""
+    """Bytes that an address of the source chain sent.
+
+    source_address: 20 bytes on EVM chains, empty from the P-Chain.
+    """
 
     source_address: bytes
     payload: bytes

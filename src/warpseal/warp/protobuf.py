@@ -38,7 +38,7 @@ def encode_field(number: int, value: bytes) -> bytes:
 
 
 def read_varint(raw: bytes, offset: int) -> tuple[int, int]:
-    """Return the varint at `offset`, cut to 64 bits, and the offset behind it. Raises DecodeError."""
+    """Return the varint at `offset`, cut to 64 bits, and its end. Raises DecodeError."""
     if offset < len(raw) and raw[offset] < 0x80:
         return raw[offset], offset + 1
     value = shift = 0
@@ -52,8 +52,9 @@ def read_varint(raw: bytes, offset: int) -> tuple[int, int]:
 
 
 def iter_fields(raw: bytes, limit: int | None = None) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (field number, value) of at most `limit` fields: an int for a varint, bytes for every
-    other type.
+    """Yield (field number, value) of at most `limit` fields.
+
+    The value of a varint is an int, that of every other type is bytes.
 
     Raises DecodeError at malformed bytes and at groups.
     """

@@ -1,4 +1,4 @@
-"""The weight that a quorum lacks: the missing validators, the reasons, and whether waiting helps."""
+"""The weight that a quorum lacks: missing validators, reasons, and whether waiting helps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Verdict(StrEnum):
 class DisconnectedNode(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """A node that is not connected. Times are RFC 3339 in UTC.
 
-    address: for callers on the daemon's machine alone.
-    last_error: of the last dial or connection.
+    address: address of the node; only callers on the daemon's machine get it.
+    last_error: error of the last dial or connection.
     next_try_at: left out if no dial is planned.
     """
 
@@ -35,11 +35,13 @@ class DisconnectedNode(Struct, frozen=True, gc=False, kw_only=True, rename="came
 class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """A validator whose signature is missing, and why.
 
-    verdict: of a round: whether this validator may still sign.
-
-    error_code, error_message: its last refusal. validation_id, balance (nAVAX), state: of an L1
-        validator without enough balance.
-    connections: if none of its nodes is connected.
+    verdict: whether this validator may still sign; only in the shortfall of a round.
+    error_code: error code of its last refusal.
+    error_message: error text of its last refusal.
+    validation_id: validation of an L1 validator without enough balance.
+    balance: balance of that validation, nAVAX.
+    state: state of that validation.
+    connections: connections of its nodes, if none of them is connected.
     """
 
     node_ids: tuple[str, ...]
@@ -58,12 +60,12 @@ class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel")
 class QuorumShortfall(Struct, frozen=True):
     """The weight that a quorum lacks.
 
-    counts: validators by reason, most of them first, `not_asked` last; missing: at most 50,
-        heaviest first, those that were not asked last.
-    cause: the reason that costs most weight and what helps, in words; empty if none is known.
-    refused_weight: of all validators that refused the message with an error code.
-    failed_keys: of all validators that cannot be reached, did not answer or did not sign; those
-        that were not asked are not among them.
+    counts: numbers of validators by reason, the greatest first, `not_asked` last.
+    missing: at most 50 validators, the heaviest first, those that were not asked last.
+    cause: reason that costs most weight, with advice, in words; empty if none is known.
+    refused_weight: weight of all validators that refused the message with an error code.
+    failed_keys: keys of all validators that cannot be reached, did not answer or did not sign;
+        those that were not asked are not among them.
     """
 
     verdict: Verdict

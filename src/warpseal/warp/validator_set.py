@@ -1,5 +1,4 @@
-"""The canonical validator set: the keys that may sign, their weights and signer bits; and the
-quorum.
+"""The canonical validator set, with keys, weights and signer bits, and the quorum.
 
 Source of truth: avalanchego `snow/validators/warp.go`, `vms/platformvm/warp/signature.go`. Integers
 only.
@@ -20,15 +19,16 @@ from warpseal.warp.ids import NODE_ID_BYTES, NodeID, node_id_text
 PUBLIC_KEY_BYTES: Final = 48
 MAX_WEIGHT: Final = 2**64 - 1
 DEFAULT_QUORUM: Final = 67
-"""Percent of the total weight that must sign, unless a destination or a caller names another share."""
+"""Percent of the total weight that must sign, unless a destination or a caller names another."""
 _COMPRESSED_FLAG: Final = 0x80
 _INFINITY_FLAG: Final = 0x40
 _MAX_LISTED: Final = 10
 
 
 class InvalidValidatorSet(ValueError):
-    """The members make no canonical set: an overflow, a malformed key or node id, or a node that is
-    listed twice.
+    """The members make no canonical set.
+
+    A sum overflows, a key or node id is malformed, or a node is listed twice.
     """
 
 
@@ -44,13 +44,14 @@ class ValidatorEntry(NamedTuple):
 
 
 MemberPair = tuple[ValidatorEntry | None, ValidatorEntry | None]
-"""A member as the index and as the nodes list it; None: not at all."""
+"""A member as the index and as the nodes list it; None if a side does not list it."""
 
 
 class Validator(Struct, frozen=True):
     """One key of the set.
 
-    public_key: 48 bytes, compressed; node_ids: every node that holds it, ascending.
+    public_key: 48 bytes, compressed.
+    node_ids: all nodes that hold the key, ascending.
     """
 
     public_key: bytes
@@ -60,8 +61,9 @@ class Validator(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CanonicalValidatorSet:
-    """Keyed validators in canonical order (the position is the signer bit) and the weight of all
-    members.
+    """Keyed validators in canonical order, and the weight of all members.
+
+    The position of a validator is its signer bit.
 
     total_weight includes members without a key. Built by `build_canonical_set`, which checks it.
     """
@@ -82,9 +84,7 @@ class CanonicalValidatorSet:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 (32 bytes) over total, keys, weights and node ids; equal sets of any heights
-        share it.
-        """
+        """SHA-256 (32 bytes) over total, keys, weights and node ids: equal for equal sets."""
         if self._digest is None:
             object.__setattr__(self, "_digest", _digest_of(self))
         assert self._digest is not None
@@ -154,9 +154,7 @@ def build_canonical_set(
             weights[public_key] = weights.get(public_key, 0) + weight
             nodes.setdefault(public_key, []).append(node_id)
     merged = (Validator(key, weight, tuple(sorted(nodes[key]))) for key, weight in weights.items())
-    validators = tuple(
-        sorted(merged, key=lambda validator: _checked_sort_key(validator.public_key))
-    )
+    validators = tuple(sorted(merged, key=_validator_sort_key))
     if total > MAX_WEIGHT:
         raise InvalidValidatorSet("the total weight exceeds 64 bits")
     node_ids: set[NodeID] = set()
@@ -207,10 +205,12 @@ def required_weight(total: int, percentage: int) -> int:
 
 
 def has_quorum(signed: int, total: int, percentage: int) -> bool:
-    """Return whether weight `signed` out of `total` reaches `percentage` percent, as verifiers
-    compute it.
-    """
+    """Return whether `signed` weight is `percentage` percent of `total`, as verifiers do."""
     return percentage * total <= 100 * signed
+
+
+def _validator_sort_key(validator: Validator) -> bytes:
+    return _checked_sort_key(validator.public_key)
 
 
 def _checked_sort_key(public_key: bytes) -> bytes:
