@@ -38,7 +38,7 @@ _MAX_LIKELY: Final = 64
 class BootstrapSearch:
     """Used from one event loop.
 
-    executor: best with one worker thread that nothing else uses.
+    executor: hashes, best with one worker thread that nothing else uses.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class BootstrapSearch:
         )
         self._executor = executor
         self._now = now
-        # In the order of discovery, so that a position says which of them were tried.
+        # In the order of discovery, so that a position separates those that were tried from the
+        # others.
         self._subnets: dict[SubnetID, None] = {}
         self._listed_at = float("-inf")
         self._positions: LRUCache[ValidationID, int] = LRUCache(_MAX_TARGETS)
@@ -107,11 +108,11 @@ class BootstrapSearch:
         self._waiting[validation_id] = self._waiting.get(validation_id, 0) + 1
         try:
             await self._list_subnets()
-            while (origin := self._origins.get(validation_id)) is None and self._position(
-                validation_id
-            ) < len(self._subnets):
+            # The list may grow during a pass, and a pass that began for an earlier request may not
+            # reach every subnet.
+            while validation_id not in self._origins and self._has_untried(validation_id):
                 await self._passes.run("pass", self._pass)
-            return origin
+            return self._origins.get(validation_id)
         finally:
             self._waiting[validation_id] -= 1
             if not self._waiting[validation_id]:
@@ -136,6 +137,9 @@ class BootstrapSearch:
     def _position(self, validation_id: ValidationID) -> int:
         return self._positions.get(validation_id, 0)
 
+    def _has_untried(self, validation_id: ValidationID) -> bool:
+        return self._position(validation_id) < len(self._subnets)
+
     async def _pass(self) -> None:
         """Try the subnets from the first untried one of all waiting requests, to the end.
 
@@ -143,9 +147,7 @@ class BootstrapSearch:
         subnets before it.
         """
         subnets = list(self._subnets)
-        start = min(
-            (self._position(validation_id) for validation_id in self._waiting), default=len(subnets)
-        )
+        start = min(map(self._position, self._waiting), default=len(subnets))
         for begin in range(start, len(subnets), _SUBNETS_PER_CHUNK):
             chunk = subnets[begin : begin + _SUBNETS_PER_CHUNK]
             targets = [
@@ -162,9 +164,10 @@ class BootstrapSearch:
 
     async def _hash(self, subnets: Sequence[SubnetID], targets: Collection[ValidationID]) -> None:
         loop = asyncio.get_running_loop()
-        for origin in await loop.run_in_executor(
+        origins = await loop.run_in_executor(
             self._executor, search_initial_validators, subnets, self._suffixes, targets
-        ):
+        )
+        for origin in origins:
             self._origins[origin.validation_id] = origin
             log.info("found an initial validator by hashing", extra={"index": origin.index})
 
@@ -172,9 +175,9 @@ class BootstrapSearch:
 def search_initial_validators(
     subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: Collection[ValidationID]
 ) -> list[BootstrapOrigin]:
-    """Return the origins of `targets` among the subnets; suffixes: the encoded indices.
+    """Return the origins of `targets` among the subnets. Runs in a worker thread.
 
-    Runs in a worker thread.
+    suffixes: encoded indices of initial validators.
     """
     origins: list[BootstrapOrigin] = []
     for subnet_id in subnets:
@@ -182,6 +185,6 @@ def search_initial_validators(
             if sha256(subnet_id + suffix).digest() in targets:
                 origins.append(BootstrapOrigin(subnet_id, index))
             if index % _HASHES_BETWEEN_YIELDS == 0:
-                # Yields the interpreter lock to the event loop.
+                # Yield the interpreter lock to the event loop: a chunk takes 20 ms.
                 time.sleep(0)
     return origins

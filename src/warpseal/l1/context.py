@@ -30,8 +30,8 @@ from warpseal.warp.ids import ChainID, SubnetID
 class SigningContext(Struct, frozen=True):
     """The message and the subnet that signs it.
 
-    at_least: a node below this P-Chain height proves nothing about the message.
-    quorum: percent, that of the manager's chain if the request names no higher one.
+    at_least: P-Chain height below which a node proves nothing about the message.
+    quorum: quorum in percent, that of the manager's chain if the request names no higher one.
     """
 
     attestation: Attestation
@@ -58,12 +58,12 @@ class L1Lookups:
         find_quorum: FindQuorum,
         executor: Executor | None = None,
     ) -> None:
-        """evm: the logs of configured chains.
+        """Build the lookups.
 
-        progress: of the follower.
-        find_quorum: of a manager's chain.
-
-        executor: hashes the ids of initial validators; best with one worker thread of its own.
+        evm: readers of the logs of configured chains.
+        progress: returns the progress of the follower.
+        find_quorum: returns the quorum of a manager's chain.
+        executor: hashes the ids of initial validators, best with one worker thread of its own.
         """
         platform, records = upstream.platform, store.l1
         self.find_subnet = chains.subnet_of

@@ -63,11 +63,12 @@ class MessageSuperseded(WarpsealError):
 
 
 class FollowerProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """How far the daemon has read the P-Chain.
+    """How far the daemon has read the P-Chain, as the detail of an error.
 
-    percent: of the backfill.
-    eta: seconds.
-    off: it does not read it.
+    off: whether the daemon does not read the P-Chain.
+    from_, to: heights of the range that was read, and of the end of the backfill.
+    percent: share of the backfill that was read.
+    eta: seconds until the backfill ends.
     """
 
     off: bool | UnsetType = UNSET
@@ -79,7 +80,7 @@ class FollowerProgress(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class InitialValidatorsProgress(Resource, frozen=True, gc=False, kw_only=True):
-    """How many subnets were searched for an initial validator, and how many are known."""
+    """The number of subnets that were searched for an initial validator, and of all subnets."""
 
     subnets_tried: int
     subnets: int

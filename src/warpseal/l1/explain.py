@@ -1,6 +1,5 @@
-"""Explains how the message of a transaction would be signed, and which check would fail.
-
-It asks no validator.
+"""Explains how the message of a transaction would be signed, and which check would fail; asks no
+validator.
 
 The checks are in the order of avalanchego `vms/platformvm/network/warp.go`, then the aggregation's.
 Every error that a request would raise is part of the explanation; a check whose result is not known
@@ -65,9 +64,9 @@ _SEARCH_GRACE_S: Final = 1.0
 class ExplainedTransaction(Resource, frozen=True, gc=False, kw_only=True):
     """The transaction.
 
-    status: at a node.
-    type, chain: of an accepted one.
-    p_chain_height_at_most: as far as known.
+    status: status of the transaction at a node.
+    type, chain: type and chain of an accepted transaction.
+    p_chain_height_at_most: upper bound of the height, if the height itself is not known.
     """
 
     tx_hash: str
@@ -106,9 +105,9 @@ class ExplainedMessage(Resource, frozen=True, gc=False, kw_only=True):
 class ExplainedJustification(Resource, frozen=True, gc=False, kw_only=True):
     """The justification.
 
-    hex: with 0x, null if it is not known.
-    source: where it was found.
-    progress: of the search.
+    hex: bytes in hex with 0x, null if the justification is not known.
+    source: source of the justification.
+    progress: progress of the search.
     """
 
     hex: str | None
@@ -117,7 +116,7 @@ class ExplainedJustification(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class ExplainedTruth(Resource, frozen=True, gc=False, kw_only=True):
-    """Whether the statement holds. The other fields describe a superseded one."""
+    """Whether the statement holds. The other fields describe a superseded statement."""
 
     state: Literal["true", "superseded", "unknown"]
     now: PresentStatement | UnsetType = UNSET
@@ -137,7 +136,8 @@ class ExplainedHeight(Resource, frozen=True, gc=False, kw_only=True):
 class ExplainedWeights(Resource, frozen=True, gc=False, kw_only=True):
     """The weights of the validator set.
 
-    with_key: of validators that can sign; validators: their number.
+    with_key: weight of the validators that can sign.
+    validators: number of those validators.
     """
 
     total: str
@@ -157,7 +157,7 @@ class ExplainedArchive(Resource, frozen=True, gc=False, kw_only=True):
 class ExplainedCheck(Resource, frozen=True, gc=False, kw_only=True):
     """A check.
 
-    ok: null if its result is not known.
+    ok: result of the check, null if it is not known.
     """
 
     check: str
@@ -166,13 +166,12 @@ class ExplainedCheck(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Explanation(Resource, frozen=True, gc=False, kw_only=True):
-    """The plan for signing a transaction's message: as far as it is known, and every check in
-    order.
+    """The plan for signing a transaction's message, as far as known, with every check in order.
 
     truth: whether the statement holds.
-    inactive: the heaviest inactive L1 validators.
-    stored: what was signed before.
-    failing: the first check that fails, or null.
+    inactive: inactive L1 validators, heaviest first.
+    stored: stored signatures and shares.
+    failing: name of the first check that fails, or null.
     """
 
     transaction: ExplainedTransaction
@@ -191,7 +190,7 @@ class Explanation(Resource, frozen=True, gc=False, kw_only=True):
 class Explainer:
     """The explanation of one request as it grows.
 
-    deadline: a lookup that takes longer is not known.
+    deadline: loop time at which the result of a lookup counts as not known.
     """
 
     def __init__(
@@ -211,7 +210,7 @@ class Explainer:
         self._proposed_height = heights
         self._request = request
         self._deadline = deadline
-        # By their fields of Explanation.
+        # Parts of the explanation by its fields.
         self._parts: dict[str, Any] = {}
         self._checks: list[ExplainedCheck] = []
 
@@ -232,10 +231,10 @@ class Explainer:
             self._parts["transaction"] = ExplainedTransaction(
                 tx_hash=id_text(self._request.tx_id), status=located.status or "Unknown"
             )
+            self._check(check, False, str(located))
+            return None
         if not isinstance(located, LocatedTransaction):
-            self._check(
-                check, False if isinstance(located, TransactionNotFound) else None, str(located)
-            )
+            self._check(check, None, str(located))
             return None
         height = or_unset(None if located.height is None else str(located.height))
         self._parts["transaction"] = ExplainedTransaction(
@@ -274,25 +273,22 @@ class Explainer:
         )
         manager = attestation.manager_chain_id
         subnet_id = await self._try(self._lookups.find_subnet(manager))
+        signer = None if isinstance(subnet_id, str | WarpsealError) else subnet_id
         try:
-            signer = None if isinstance(subnet_id, str | WarpsealError) else subnet_id
             self._aggregator.check_allowed(attestation.message, signer)
         except WarpsealError as error:
             self._check("signing_allowed", False, str(error))
         await self._add_justification(attestation, subnet_id)
-        self._add_validity(
-            attestation,
-            await self._try(self._lookups.validity.current(attestation, located.height or 0)),
-        )
+        current = self._lookups.validity.current(attestation, located.height or 0)
+        self._add_validity(attestation, await self._try(current))
         if isinstance(subnet_id, str | WarpsealError):
             self._check("signing_subnet", None, str(subnet_id))
             return
         self._parts["signing_subnet_id"] = id_text(subnet_id)
         self._check("signing_subnet", True, f"it validates the manager's chain {id_text(manager)}")
         choice = await self._lookups.heights.choose(self._request.height, manager)
-        members = await self._add_set(
-            subnet_id, choice, await self._lookups.quorum(self._request, manager)
-        )
+        quorum = await self._lookups.quorum(self._request, manager)
+        members = await self._add_set(subnet_id, choice, quorum)
         if members is not None:
             entry = await self._try(self._archive.load(attestation.message.id))
             if isinstance(entry, ArchiveEntry):
@@ -319,9 +315,9 @@ class Explainer:
             return
         progress = origin.detail["progress"] if isinstance(origin, OriginNotIndexed) else UNSET
         self._parts[check] = ExplainedJustification(hex=None, progress=progress)
-        self._check(
-            check, None if isinstance(origin, OriginNotIndexed | str) else False, str(origin)
-        )
+        # A search that has not ended, or took too long, refutes nothing.
+        is_open = isinstance(origin, OriginNotIndexed | str)
+        self._check(check, None if is_open else False, str(origin))
 
     async def _find_origin(
         self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
@@ -339,28 +335,24 @@ class Explainer:
     ) -> None:
         _, check = _describe_payload(attestation)
         if isinstance(validity, Valid):
-            is_forever = validity.height is None
-            reason = (
-                "a conversion is valid forever"
-                if is_forever
-                else f"at a node of height {validity.height}"
-            )
+            reason = f"at a node of height {validity.height}"
+            if validity.height is None:
+                reason = "a conversion is valid forever"
             self._parts["truth"] = ExplainedTruth(state="true")
             self._check(check, True, reason)
         elif isinstance(validity, Superseded):
             self._parts["truth"] = ExplainedTruth(
                 state="superseded", **asdict(validity.statement())
             )
-            refused = (
-                f"validators refuse it with code {validity.refusal}, only stored signatures can"
-                " serve it"
+            reason = (
+                f"superseded: validators refuse it with code {validity.refusal}, only stored"
+                " signatures can serve it"
             )
-            self._check(check, False, f"superseded: {refused}")
+            self._check(check, False, reason)
         else:
+            reason = validity.reason if isinstance(validity, Unknown) else str(validity)
             self._parts["truth"] = ExplainedTruth(state="unknown")
-            self._check(
-                check, None, validity.reason if isinstance(validity, Unknown) else str(validity)
-            )
+            self._check(check, None, reason)
 
     async def _add_set(
         self, subnet_id: SubnetID, choice: HeightChoice, quorum: int
@@ -403,29 +395,30 @@ class Explainer:
             current = await self._try(self._lookups.current_validations(subnet_id))
         except RpcRefusal:
             return ""
-        inactive = (
-            [item for item in current if item.balance == 0] if isinstance(current, tuple) else []
-        )
+        if not isinstance(current, tuple):
+            return ""
+        inactive = [validation for validation in current if validation.balance == 0]
         if not inactive:
             return ""
         heaviest = nlargest(_MAX_INACTIVE, inactive, key=attrgetter("weight"))
         self._parts["inactive"] = tuple(map(describe_underfunded, heaviest))
-        is_height_fixed = bool(self._request.height)
-        return f". {UNDERFUNDED_ADVICE}" + (f" {FIXED_HEIGHT_ADVICE}" if is_height_fixed else "")
+        advice = f". {UNDERFUNDED_ADVICE}"
+        # At a fixed height a validator stays inactive, whatever is paid for it now.
+        return f"{advice} {FIXED_HEIGHT_ADVICE}" if self._request.height else advice
 
     async def _find_members(
         self, subnet_id: SubnetID, choice: HeightChoice
     ) -> tuple[int | WarpsealError | str, CanonicalValidatorSet | WarpsealError | str]:
         """Return the height of a choice and the set there, or why they are not known."""
-        height = (
-            choice.height
-            if choice.height is not None
-            else await self._try(self._proposed_height.first())
-        )
+        is_chosen = choice.height is not None
+        height: int | WarpsealError | str
+        if choice.height is not None:
+            height = choice.height
+        else:
+            height = await self._try(self._proposed_height.first())
         if not isinstance(height, int):
             return height, height
-        is_named = choice.height is not None
-        work = self._sets.at(subnet_id, height, is_chosen=is_named, epoch=choice.is_epoch)
+        work = self._sets.at(subnet_id, height, is_chosen=is_chosen, epoch=choice.is_epoch)
         return height, await self._try(work)
 
     def _add_archive(self, entry: ArchiveEntry, members: CanonicalValidatorSet) -> None:

@@ -1,4 +1,4 @@
-"""Decodes a P-Chain block to the L1 transactions in it, and to where validations began."""
+"""Decodes a P-Chain block to its L1 transactions and to the origins of validations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DecodeBlock = Callable[[bytes], FollowedBlock]
 
 
 def parse_followed_block(raw: bytes) -> FollowedBlock:
-    """Decode a block. Raises MalformedMessage; for an unknown type its subclass UnknownType."""
+    """Decode a block. Raises MalformedMessage, or UnknownType for an unknown type."""
     block = parse_p_block(raw)
     rows = tuple(_rows(block))
     origins = tuple(origin for tx in block.txs for origin in _origins(tx))
@@ -55,9 +55,7 @@ def _rows(block: PBlock) -> Iterator[L1Transaction]:
 
 
 def _find_subjects(tx: PSignedTx) -> tuple[SubnetID | None, ValidationID | None] | None:
-    """Return the subnet and the validation as far as the transaction names them; None: it is no L1
-    transaction.
-    """
+    """Return the subnet and the validation that an L1 transaction names; None for any other one."""
     match tx.unsigned:
         case ConvertSubnetToL1Tx(subnet_id=subnet_id):
             return subnet_id, None

@@ -59,8 +59,10 @@ class HeightChooser:
         self._lookups: SingleFlight[ChainID, int | None] = SingleFlight(outlives_callers=True)
 
     async def choose(self, requested: int | None, manager_chain_id: ChainID) -> HeightChoice:
-        """Return the height for a request: the proposed height if it is 0, or if the lookup of the
-        epoch fails.
+        """Return the height for a request.
+
+        requested: height that the request names, 0 for the proposed height. The proposed height is
+            also the answer if the lookup of the epoch fails.
         """
         if requested is not None:
             return HeightChoice(requested, "request") if requested else PROPOSED

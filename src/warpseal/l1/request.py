@@ -15,14 +15,15 @@ HeightSource = Literal["request", "epoch", "proposed"]
 class L1Request(Struct, frozen=True):
     """A request for the signed message of a P-Chain transaction.
 
-    tx_id: 32 bytes.
-    quorum, buffer: percent.
-    height: of the validator set; None: the epoch height of the manager's chain if it has one, else
-        the proposed height; 0: the proposed height.
-    registration_tx_id, justification: the origin of a removed validation, if the caller knows it
-        (None, empty: not given).
-    timeout_s: None: the default.
-    is_default_quorum: the caller named no quorum, so the manager's chain decides it if it is known.
+    tx_id: id of the transaction, 32 bytes.
+    quorum, buffer: shares of the weight, percent.
+    height: height of the validator set. None is the epoch height of the manager's chain, or the
+        proposed height if it has no epoch; 0 is the proposed height.
+    registration_tx_id, justification: origin of a removed validation, None and empty if the caller
+        does not know it.
+    timeout_s: timeout of the request, None for the default.
+    is_default_quorum: whether the caller named no quorum. Then that of the manager's chain counts,
+        if it is known.
     """
 
     tx_id: bytes
@@ -44,17 +45,17 @@ class PresentStatement(Resource, frozen=True, gc=False, kw_only=True):
 
     @property
     def change(self) -> str:
-        """What the transaction did that states it."""
+        """The verb phrase about the transaction that led to this state."""
         if self.registered is False:
             return "removed the validation"
         return f"set the validation's weight to {self.weight} with nonce {self.nonce}"
 
 
 class SupersededStatement(Resource, frozen=True, gc=False, kw_only=True):
-    """What replaces a statement that is not true any more.
+    """The statement that replaces one that is not true any more.
 
-    by_tx_hash: the transaction that changed it.
-    message, justification: hex with 0x; the message that states it.
+    by_tx_hash: hash of the transaction that changed the state.
+    message, justification: message of the present state and its justification, hex with 0x.
     """
 
     now: PresentStatement
@@ -67,8 +68,8 @@ class SupersededStatement(Resource, frozen=True, gc=False, kw_only=True):
 class L1SignedMessage(Struct, frozen=True):
     """A signed message, verified against the set at `height`.
 
-    superseded: the present statement, if it replaces the message's one.
-    is_unchecked: no node answered whether the statement still holds.
+    superseded: present statement, if it replaces that of the message.
+    is_unchecked: whether no node answered if the statement still holds.
     """
 
     signed_message: bytes

@@ -47,8 +47,7 @@ _MAX_PERCENTAGE: Final = 100
 class L1MessageService:
     """Used from one event loop.
 
-    limits: of a request's time.
-
+    limits: settings that bound the time of a request.
     on_signed: called with the id of a transaction, its message and the height of the validator set
         that signed, also if the message was signed before.
     """
@@ -63,9 +62,7 @@ class L1MessageService:
         settings: L1Settings,
         limits: AggregationSettings,
         *,
-        on_signed: Callable[[bytes, Attestation, int], None] = lambda tx_id, attestation, height: (
-            None
-        ),
+        on_signed: Callable[[bytes, Attestation, int], None] | None = None,
     ) -> None:
         self._lookups = lookups
         self._aggregator = aggregator
@@ -104,7 +101,7 @@ class L1MessageService:
         if isinstance(validity, Superseded):
             return await self._superseded(request, context, validity)
         current = await self._current(request, context, deadline)
-        if current.superseded is None:
+        if current.superseded is None and self._on_signed is not None:
             self._on_signed(request.tx_id, context.attestation, current.height)
         return replace(current, is_unchecked=validity == NO_NODE_ANSWERED)
 
@@ -141,20 +138,18 @@ class L1MessageService:
                     origin = await self._lookups.origins.find_known(context.attestation, request)
             except TimeoutError:
                 raise NodeUnavailable("the transaction that the caller names") from None
-            # Signatures that are stored need no proof any more.
-            with suppress(StoreDown):
-                if (
-                    origin is None
-                    and (stored := await self._aggregate_stored(request, context)) is not None
-                ):
-                    return _result(stored, context)
-            origin = origin or await self._lookups.origins.search(
-                context.attestation, context.signing_subnet_id, deadline
-            )
+            if origin is None:
+                # Before the search, which takes seconds: stored signatures need no proof any more.
+                with suppress(StoreDown):
+                    stored = await self._aggregate_stored(request, context)
+                    if stored is not None:
+                        return _result(stored, context)
+                origin = await self._lookups.origins.search(
+                    context.attestation, context.signing_subnet_id, deadline
+                )
             justification = origin.origin.justification
-        outcome = await self._collect(
-            _aggregation_request(request, context, justification), context, deadline
-        )
+        aggregation_request = _aggregation_request(request, context, justification)
+        outcome = await self._collect(aggregation_request, context, deadline)
         if isinstance(outcome, Superseded):
             return await self._superseded(request, context, outcome)
         return _result(outcome, context)
@@ -195,9 +190,8 @@ class L1MessageService:
     ) -> L1SignedMessage:
         """Return the message if it was signed while it was valid.
 
+        The result and the error have the justification of a removal message, if it is known.
         Raises MessageSuperseded, StoreDown.
-
-        Either has the justification of a removal message, if that is known.
         """
         validation_id = context.attestation.validation_id
         if validity.is_removal and validation_id is not None:
@@ -212,24 +206,24 @@ class L1MessageService:
         return _result(stored, context, superseded)
 
     async def _stored_without_node(self, request: L1Request) -> L1SignedMessage | None:
-        """Return a stored signed message for the newest set in memory while no node answers; None:
-        it is not known.
+        """Return a stored signed message for the newest set in memory, while no node answers; None
+        if the store or the memory lacks something.
 
         The store has the signature and its signers' keys, but the set decides on weights and on the
         order of the bits.
         """
-        components = self._lookups
+        lookups = self._lookups
         try:
             async with asyncio.timeout(_STORED_TIMEOUT_S):
-                located = await components.transactions.find(request.tx_id)
+                located = await lookups.transactions.find(request.tx_id)
                 attestation = located.message()
-                subnet_id = await components.find_subnet(attestation.manager_chain_id)
+                subnet_id = await lookups.find_subnet(attestation.manager_chain_id)
                 at_least = located.height or 0
                 height = request.height or self._sets.newest_height(subnet_id)
                 if height is None:
                     return None
-                validity = await components.validity.current(attestation, at_least)
-                quorum = await components.quorum(request, attestation.manager_chain_id)
+                validity = await lookups.validity.current(attestation, at_least)
+                quorum = await lookups.quorum(request, attestation.manager_chain_id)
                 choice = HeightChoice(height, "epoch")
                 context = SigningContext(attestation, at_least, subnet_id, choice, quorum)
                 stored = await self._aggregate_stored(request, context)
@@ -251,16 +245,12 @@ class L1MessageService:
 
         Raises StoreDown, and the refusal in place of None.
         """
-        deadline = asyncio.get_running_loop().time() + min(
-            _STORED_TIMEOUT_S, self._limits.max_timeout_s
-        )
+        timeout_s = min(_STORED_TIMEOUT_S, self._limits.max_timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        aggregation_request = _aggregation_request(request, context, b"")
+        aggregation_request = replace(aggregation_request, stored_only=True, refusal=refusal)
         try:
-            return await self._aggregate(
-                replace(
-                    _aggregation_request(request, context, b""), stored_only=True, refusal=refusal
-                ),
-                deadline,
-            )
+            return await self._aggregate(aggregation_request, deadline)
         except (QuorumNotReached, QuorumImpossible):
             return None
 
@@ -300,12 +290,9 @@ def _result(
     aggregation: Aggregation, context: SigningContext, superseded: SupersededStatement | None = None
 ) -> L1SignedMessage:
     # The aggregation is for the proposed height if the epoch height had no usable set.
-    choice = context.choice
-    source = (
-        PROPOSED.source
-        if choice.is_epoch and aggregation.height != choice.height
-        else choice.source
-    )
+    source = context.choice.source
+    if context.choice.is_epoch and aggregation.height != context.choice.height:
+        source = PROPOSED.source
     return L1SignedMessage(
         signed_message=aggregation.signed_message,
         height=aggregation.height,

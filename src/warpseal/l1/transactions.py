@@ -39,9 +39,8 @@ _MAX_MISSED: Final = 4_096
 class LocatedTransaction(Struct, frozen=True):
     """An accepted transaction.
 
-    height: its block's if is_exact, else an upper bound; None on the X-Chain.
-
-    attestation: None if a transaction of this kind has no message.
+    height: height of its block if `is_exact`, else an upper bound; None on the X-Chain.
+    attestation: message of the transaction, None if its kind has none.
     """
 
     tx_id: bytes
