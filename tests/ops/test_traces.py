@@ -75,10 +75,8 @@ async def test_without_a_parent_the_ratio_of_the_requests_is_sampled() -> None:
     ],
 )
 async def test_a_malformed_parent_is_no_parent(values: tuple[bytes, ...]) -> None:
-    assert (
-        await begin("parentbased_always_off", "", *((b"traceparent", value) for value in values))
-        is None
-    )
+    headers = [(b"traceparent", value) for value in values]
+    assert await begin("parentbased_always_off", "", *headers) is None
 
 
 async def test_the_state_of_the_caller_is_passed_on_if_it_is_well_formed() -> None:

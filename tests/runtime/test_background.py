@@ -37,12 +37,9 @@ async def test_a_part_that_fails_starts_again_until_it_returns(
         "a part failed 2 times since the start, and starts again by itself: see the log"
     ]
     logged = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert [
-        (vars(record)["part"], str(record.exc_info and record.exc_info[1])) for record in logged
-    ] == [
-        ("a part", "wrong"),
-        ("a part", "too large"),
-    ]
+    assert [vars(record)["part"] for record in logged] == ["a part"] * 2
+    errors_logged = [str(record.exc_info and record.exc_info[1]) for record in logged]
+    assert errors_logged == ["wrong", "too large"]
 
 
 async def test_a_part_that_fails_while_it_is_cancelled_ends() -> None:
@@ -77,7 +74,6 @@ async def test_a_part_whose_task_group_fails_starts_again() -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fail())
 
-    await asyncio.create_task(
-        BackgroundWork(lambda part: counts.update([part]), AT_ONCE).keep_running("a part", run)
-    )
+    work = BackgroundWork(lambda part: counts.update([part]), AT_ONCE)
+    await asyncio.create_task(work.keep_running("a part", run))
     assert counts == {"a part": 2}

@@ -37,10 +37,8 @@ class Upstream:
 
 async def test_a_call_is_repeated_until_it_succeeds() -> None:
     retrier = Retrier(FAST, FAILURES)
-    assert (
-        await retrier.call(Upstream(NodeUnavailable("x"), StoreDown("y"), NodeUnavailable("x")).ask)
-        == 4
-    )
+    upstream = Upstream(NodeUnavailable("x"), StoreDown("y"), NodeUnavailable("x"))
+    assert await retrier.call(upstream.ask) == 4
     assert retrier.blocked_on is None
 
 
@@ -55,9 +53,11 @@ async def test_other_errors_pass_through_and_are_not_repeated() -> None:
 async def test_every_failure_is_reported_with_the_delay_that_follows() -> None:
     reported: list[tuple[str, float]] = []
     errors = [NodeUnavailable("x"), StoreDown("y")]
-    await Retrier(
-        FAST, FAILURES, lambda error, delay_s: reported.append((str(error), delay_s)), Random(1)
-    ).call(Upstream(*errors).ask)
+
+    def report(error: Exception, delay_s: float) -> None:
+        reported.append((str(error), delay_s))
+
+    await Retrier(FAST, FAILURES, report, Random(1)).call(Upstream(*errors).ask)
     delays = RetryDelays(FAST, Random(1))
     assert reported == [(str(error), delays.next()) for error in errors]
 

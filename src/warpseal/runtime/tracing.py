@@ -55,7 +55,10 @@ class Trace(Struct, eq=False):
     is_open: bool = True
 
     def headers(self, span_id: int) -> dict[str, str]:
-        """Return the headers of a call to a node, whose parent is the caller without sampling."""
+        """Return the headers of a call to a node.
+
+        A trace that is not sampled names the caller's span as the parent of the call.
+        """
         parent_id = span_id if self.is_sampled else self.parent_id
         headers = {"traceparent": f"00-{self.trace_id:032x}-{parent_id:016x}-{self.is_sampled:02x}"}
         return headers | {"tracestate": self.state} if self.state else headers

@@ -290,9 +290,8 @@ async def test_low_disk_space_is_a_warning_below_the_first_limit_and_a_failure_b
 
 
 def test_the_database_check_reports_the_error_of_the_store() -> None:
-    assert (
-        run_check(database_check(lambda: StoreStatus("sqlite:///store.db", True))) == CheckOutcome()
-    )
+    check = database_check(lambda: StoreStatus("sqlite:///store.db", True))
+    assert run_check(check) == CheckOutcome()
     check = database_check(lambda: StoreStatus("sqlite:///store.db", False, reason="no disk"))
     assert run_check(check) == CheckOutcome(error="the store is down: no disk")
     assert check.degraded is not None
@@ -313,9 +312,8 @@ def test_an_indexer_that_is_silent_for_two_intervals_fails() -> None:
 def test_reports_in_the_indexes_count_if_no_process_of_this_machine_fills_them() -> None:
     def error(silence_s: float | None, report_age_s: float | None) -> str | None:
         settings = HealthSettings(check_frequency_s=1)
-        return run_check(
-            indexer_check(lambda: silence_s, settings, tuple, lambda: report_age_s)
-        ).error
+        check = indexer_check(lambda: silence_s, settings, tuple, lambda: report_age_s)
+        return run_check(check).error
 
     assert error(None, None) == "nothing was heard of the indexer yet"
     assert error(None, 20) is None

@@ -119,14 +119,11 @@ async def test_the_first_node_of_a_list_may_lag_for_a_limited_time() -> None:
     assert (await poll_and_check(nodes, monitor)).error is None
     nodes.now += 120
     outcome = await poll_and_check(nodes, monitor)
-    assert (outcome.error, outcome.message["nodes"]["p-chain-api[0]"]) == (
-        None,
-        {"height": 10, "behindFor": "2m0s"},
-    )
+    assert outcome.error is None
+    assert outcome.message["nodes"]["p-chain-api[0]"] == {"height": 10, "behindFor": "2m0s"}
     nodes.now += 1
-    assert (
-        await poll_and_check(nodes, monitor)
-    ).error == "p-chain-api[0] is behind the others for longer than 2m0s"
+    outcome = await poll_and_check(nodes, monitor)
+    assert outcome.error == "p-chain-api[0] is behind the others for longer than 2m0s"
     nodes.heights = [12, 12]
     assert (await poll_and_check(nodes, monitor)).error is None
 
@@ -141,9 +138,7 @@ async def test_a_lagging_node_that_is_not_first_is_reported_but_is_no_failure() 
     assert outcome.message["nodes"]["p-chain-api[1]"] == {"height": 10, "behindFor": "16m40s"}
 
 
-async def test_a_node_that_forges_heights_does_not_make_the_others_late_if_several_must_agree() -> (
-    None
-):
+async def test_a_forged_height_makes_no_node_late_if_several_must_agree() -> None:
     nodes = FakeNodes([1_012, 12, 10])
     monitor = nodes.monitor(quorum=2)
     await monitor.poll()

@@ -139,10 +139,8 @@ async def test_a_check_that_has_not_passed_yet_fails_quietly_for_one_interval(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    component, registry = (
-        FlakyComponent("not yet"),
-        HealthRegistry(HealthSettings(check_frequency_s=3600)),
-    )
+    component = FlakyComponent("not yet")
+    registry = HealthRegistry(HealthSettings(check_frequency_s=3600))
     registry.register(HealthCheck("a", component.check))
     for _ in range(3):
         await registry.run_checks(("a",))
@@ -157,10 +155,8 @@ async def test_a_check_that_fails_for_longer_than_an_interval_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    component, registry = (
-        FlakyComponent("broken"),
-        HealthRegistry(HealthSettings(check_frequency_s=0.0)),
-    )
+    component = FlakyComponent("broken")
+    registry = HealthRegistry(HealthSettings(check_frequency_s=0.0))
     registry.register(HealthCheck("a", component.check))
     for _ in range(3):
         await registry.run_checks(("a",))
@@ -219,11 +215,8 @@ async def test_a_check_registered_while_the_registry_runs_is_run_immediately() -
 
 
 async def test_a_trigger_runs_prompt_checks_only() -> None:
-    registry, prompt, other = (
-        HealthRegistry(HealthSettings(check_frequency_s=3600)),
-        FlakyComponent(),
-        FlakyComponent(),
-    )
+    registry = HealthRegistry(HealthSettings(check_frequency_s=3600))
+    prompt, other = FlakyComponent(), FlakyComponent()
     registry.register(
         HealthCheck("prompt", prompt.check, is_prompt=True), HealthCheck("other", other.check)
     )
@@ -247,10 +240,8 @@ async def test_many_triggers_at_once_run_a_check_once() -> None:
 
 
 async def test_a_check_that_never_passed_is_run_again_soon() -> None:
-    registry, component = (
-        HealthRegistry(HealthSettings(check_frequency_s=3600)),
-        FlakyComponent("not yet"),
-    )
+    registry = HealthRegistry(HealthSettings(check_frequency_s=3600))
+    component = FlakyComponent("not yet")
     registry.register(HealthCheck("a", component.check))
     async with running(registry):
         await until(lambda: component.runs >= 1)
@@ -303,12 +294,12 @@ async def test_a_request_does_not_wait_long_for_a_check(monkeypatch: pytest.Monk
 def test_one_check_is_read_by_ready_by_the_status_and_by_the_doctor() -> None:
     registry = HealthRegistry(HealthSettings())
     errors: dict[SubnetID | None, str] = {PRIMARY_NETWORK: "too little weight", L1: "no weight"}
-    quorums = [
-        HealthCheck(
-            subnet_id.hex(), blocking_error=partial(errors.get, subnet_id), subnet_id=subnet_id
-        )
-        for subnet_id in (PRIMARY_NETWORK, L1)
-    ]
+
+    def quorum(subnet_id: SubnetID) -> HealthCheck:
+        error = partial(errors.get, subnet_id)
+        return HealthCheck(subnet_id.hex(), blocking_error=error, subnet_id=subnet_id)
+
+    quorums = [quorum(PRIMARY_NETWORK), quorum(L1)]
     height = HealthCheck("height", blocking_error=lambda: errors.get(None))
     registry.register(
         *quorums, height, HealthCheck("store", degraded=lambda: ["the store is down"])

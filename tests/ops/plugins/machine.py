@@ -32,9 +32,8 @@ ended = threading.Event()
 
 def write_event(line: str) -> None:
     """Append a line to the event file in the folder of the executable; the test reads it."""
-    with open(
-        os.path.join(os.path.dirname(__file__), f".{os.path.basename(__file__)}.events"), "a"
-    ) as file:
+    folder, name = os.path.split(__file__)
+    with open(os.path.join(folder, f".{name}.events"), "a") as file:
         file.write(f"{line}\n")
 
 
@@ -71,9 +70,8 @@ def main() -> None:
     """Serve vm.VM, report the address, and wait for SIGTERM."""
     signal.signal(signal.SIGTERM, terminated)
     write_event(f"pid {os.getpid()}")
-    write_event(
-        "environment " + " ".join(sorted(name for name in os.environ if name != "LC_CTYPE"))
-    )
+    names = sorted(name for name in os.environ if name != "LC_CTYPE")
+    write_event(f"environment {' '.join(names)}")
     if CHARACTER == "floods":
         flood = b"x" * 100 + b"\n"
         for _ in range(5_000):

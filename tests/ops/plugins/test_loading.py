@@ -164,15 +164,12 @@ async def test_a_file_that_cannot_be_executed_fails_with_the_system_error(tmp_pa
     plugin.chmod(0o644)
     (tmp_path / vm_id(2)).write_text("neither a program nor a script")
     (tmp_path / vm_id(2)).chmod(0o755)
-    assert await registry(tmp_path).load() == LoadedVMs(
-        {},
-        {
-            vm_id(1): f"failed to start process: fork/exec {plugin}: permission denied",
-            vm_id(
-                2
-            ): f"failed to start process: fork/exec {tmp_path / vm_id(2)}: exec format error",
-        },
-    )
+    failure = "failed to start process: fork/exec"
+    failed_vms = {
+        vm_id(1): f"{failure} {plugin}: permission denied",
+        vm_id(2): f"{failure} {tmp_path / vm_id(2)}: exec format error",
+    }
+    assert await registry(tmp_path).load() == LoadedVMs({}, failed_vms)
 
 
 async def test_a_failed_plugin_is_tried_again_by_the_next_call(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,20 +38,20 @@ class ReadProfile:
         return self.raw.string_table[self.raw.default_sample_type]
 
     def amount_of(self, function: str) -> int:
-        """Return what all stacks amount to that a function is in, by the end of its name."""
-        return sum(
-            sample.amount
-            for sample in self.samples
-            if any(name.endswith(function) for name in sample.functions)
-        )
+        """Return the sum of the amounts of all stacks that have a function.
+
+        function: end of its name.
+        """
+        return sum(sample.amount for sample in self._samples_of(function))
 
     def count_of(self, function: str) -> int:
-        """Return how often a function was seen."""
-        return sum(
-            sample.count
-            for sample in self.samples
-            if any(name.endswith(function) for name in sample.functions)
-        )
+        """Return the sum of the counts of these stacks."""
+        return sum(sample.count for sample in self._samples_of(function))
+
+    def _samples_of(self, function: str) -> Iterator[Sample]:
+        for sample in self.samples:
+            if any(name.endswith(function) for name in sample.functions):
+                yield sample
 
 
 def read_profile(file: Path) -> ReadProfile:

@@ -167,10 +167,8 @@ async def test_a_new_profile_replaces_the_previous_file(profiler: Profiler, tmp_
     await profile_threads(profiler, busy_in_python)
     await profile_threads(profiler, busy_in_another_function)
     profile = read_profile(folder_of(tmp_path) / "cpu.profile")
-    assert (
-        profile.amount_of("busy_in_python"),
-        profile.amount_of("busy_in_another_function") > 0,
-    ) == (0, True)
+    assert profile.amount_of("busy_in_python") == 0
+    assert profile.amount_of("busy_in_another_function") > 0
 
 
 async def test_short_lived_threads_are_sampled(profiler: Profiler, tmp_path: Path) -> None:
@@ -249,9 +247,8 @@ async def test_garbage_is_collected_before_memory_is_measured(
     first.other, second.other = second, first  # type: ignore[attr-defined]
     del first, second
     await profiler.write_memory()
-    assert (
-        read_profile(folder_of(tmp_path) / "mem.profile").count_of("test_profiler.LiveObject") == 0
-    )
+    profile = read_profile(folder_of(tmp_path) / "mem.profile")
+    assert profile.count_of("test_profiler.LiveObject") == 0
 
 
 async def test_the_event_loop_runs_while_memory_is_measured(profiler: Profiler) -> None:
