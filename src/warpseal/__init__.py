@@ -30,9 +30,9 @@ This module is the public interface for Python programs: ids, messages, validato
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
@@ -67,11 +67,7 @@ from warpseal.warp.validator_set import (
 )
 
 if TYPE_CHECKING:
-    from warpseal.messages import verification as _verification
-    from warpseal.messages.verification import MessageVerification
-else:
-    # It loads a BLS library and the clients of nodes.
-    _verification = LazyModule("warpseal.messages.verification")
+    from warpseal.messages.verification import verify
 
 __all__ = [
     "PRIMARY_NETWORK",
@@ -104,15 +100,10 @@ __all__ = [
 ]
 
 
-def verify(
-    signed_message: bytes, validator_set: CanonicalValidatorSet, quorum: int = 67
-) -> MessageVerification:
-    """Verify a signed message as the chain that receives it does.
-
-    validator_set: the set of the signing subnet at the height at which the chain verifies.
-    quorum: the required percent of the total weight of that set.
-    Returns `meets_quorum`, `signed_weight`, `signers` (canonical indices), and `fault`, the reason
-        why the signature is not valid for this set, or None.
-    Raises MalformedMessage.
+def __getattr__(name: str) -> Any:
+    """Import `verify` when it is first read: it loads a BLS library and the clients of nodes, and
+    each module of the package imports this one.
     """
-    return _verification.verify_signed(SignedMessage.parse(signed_message), validator_set, quorum)
+    if name != "verify":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("warpseal.messages.verification").verify

@@ -5,17 +5,13 @@ Source of truth: icm-contracts `TeleporterMessenger.sol`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from warpseal.runtime.lazy import LazyModule
+from eth_hash.auto import keccak
+
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID
 from warpseal.warp.message import AddressedCall, UnsignedMessage
-
-if TYPE_CHECKING:
-    from eth_hash import auto as eth_hash
-else:
-    eth_hash = LazyModule("eth_hash.auto")
 
 MESSENGER: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
 # messageReceived(bytes32).
@@ -66,4 +62,4 @@ class Messenger:
         ):
             return None
         sender = MESSENGER.rjust(_WORD_BYTES, b"\x00")
-        return eth_hash.keccak(sender + message.source_chain_id + self._chain_id + words[_NONCE])
+        return keccak(sender + message.source_chain_id + self._chain_id + words[_NONCE])

@@ -1,7 +1,4 @@
-"""`warpseal demo`: an aggregation on a simulated network, explained step by step.
-
-`warpseal simnet`: such a network.
-"""
+"""`warpseal demo`: an aggregation on a simulated network, explained step by step."""
 
 from __future__ import annotations
 
@@ -15,22 +12,15 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from warpseal.cli.process import Command, run_on_loop
-from warpseal.runtime.lazy import LazyModule
+from eth_typing import BLSPubkey, BLSSignature
+from py_ecc.bls.ciphersuites import G2ProofOfPossession
+
+from warpseal.cli.process import Command
 from warpseal.warp.ids import NodeID, node_id_text, parse_node_id
 from warpseal.warp.message import SignedMessage, decode_signers
 from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_set, required_weight
-from warpseal_simnet import main as simnet
-
-if TYPE_CHECKING:
-    import eth_typing
-    from py_ecc.bls import ciphersuites
-else:
-    # The simulated network starts without them.
-    eth_typing = LazyModule("eth_typing")
-    ciphersuites = LazyModule("py_ecc.bls.ciphersuites")
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 15
@@ -189,14 +179,10 @@ def _check_independently(
     print(f"    {len(raw) // 2} bytes: {raw[:64]}…{raw[-64:]}")
     if weight < required:
         raise DemoFailed(f"signed weight {weight} is below {required}")
-    keys = [
-        eth_typing.BLSPubkey(validators.validators[index].public_key) for index in sorted(signers)
-    ]
+    keys = [BLSPubkey(validators.validators[index].public_key) for index in sorted(signers)]
     started = time.perf_counter()
-    signature = eth_typing.BLSSignature(signed.signature)
-    if not ciphersuites.G2ProofOfPossession.FastAggregateVerify(
-        keys, signed.unsigned.raw, signature
-    ):
+    signature = BLSSignature(signed.signature)
+    if not G2ProofOfPossession.FastAggregateVerify(keys, signed.unsigned.raw, signature):
         raise DemoFailed("py-ecc does not verify the aggregate signature")
     took_s = time.perf_counter() - started
     print(f"    py-ecc, an independent implementation, verifies it ({took_s:.1f} s in pure Python)")
@@ -279,4 +265,3 @@ def _print_step(step: int, sentence: str) -> None:
 
 
 DEMO: Final = Command(_add_arguments, _demo)
-SIMNET: Final = Command(simnet.add_arguments, lambda args: run_on_loop(simnet.run(args)))

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from warpseal.cli.process import Command, run_on_loop, set_up_logging
 from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
+from warpseal.doctor.doctor import run_checks
+from warpseal.ops.health.registry import Grade
 from warpseal.ops.settings import LogSettings
-from warpseal.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from warpseal.doctor import doctor
-    from warpseal.ops.health import registry
-else:
-    # `warpseal doctor --help` needs no clients of nodes.
-    doctor = LazyModule("warpseal.doctor.doctor")
-    registry = LazyModule("warpseal.ops.health.registry")
 
 DESCRIPTION = (
     "Check whether this configuration can sign: nodes, store, validators, weight, clock; compare"
@@ -59,9 +52,9 @@ def _doctor(args: argparse.Namespace) -> int:
     config = load_config(args).config
     if not args.json:
         print(f"Checking nodes and validators, for up to {args.wait:g} s …", flush=True)
-    findings = run_on_loop(doctor.run_checks(config, args.wait))
+    findings = run_on_loop(run_checks(config, args.wait))
     if args.json:
-        can_sign = all(finding.grade is not registry.Grade.BAD for finding in findings)
+        can_sign = all(finding.grade is not Grade.BAD for finding in findings)
         entries = [
             {
                 "grade": finding.grade.value,
@@ -78,12 +71,11 @@ def _doctor(args: argparse.Namespace) -> int:
         if finding.advice:
             print(f"        -> {printable(finding.advice)}")
     grades = [finding.grade for finding in findings]
-    if registry.Grade.BAD in grades:
+    if Grade.BAD in grades:
         print("\nThis configuration cannot sign: see BAD above.")
         return 1
     print(
-        "\nThis configuration can sign"
-        + (", with warnings." if registry.Grade.WARNING in grades else ".")
+        "\nThis configuration can sign" + (", with warnings." if Grade.WARNING in grades else ".")
     )
     return 0
 

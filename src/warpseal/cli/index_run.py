@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from warpseal.cli.main import load_command
 from warpseal.cli.process import Command, print_event, run_daemon, set_up_logging
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config, set_up_gc
+from warpseal.daemon import subsystems
 from warpseal.indexer.worker import fork_worker_process
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import lower_priority
 from warpseal.warp.ids import ChainID
-
-if TYPE_CHECKING:
-    from warpseal.cli import index_queries
-    from warpseal.daemon import index_process
-else:
-    index_queries = LazyModule("warpseal.cli.index_queries")
-    index_process = LazyModule("warpseal.daemon.index_process")
 
 NODE_KEYS: Final = ("p-chain-api", "info-api")
 EVM_KEYS: Final = ("evm-chains", "index-l1s-at", "tracked-subnet-ids")
@@ -61,7 +55,8 @@ def _run(args: argparse.Namespace) -> int:
     whole = load_config(args).config
     config, only, elsewhere = whole, None, frozenset[ChainID]()
     if args.chain:
-        config, only = index_queries.select_chains(whole, args.chain)
+        # Only names of chains need the indexes, which are much to load before the fork.
+        config, only = load_command("index_queries.select_chains")(whole, args.chain)
         ids, all_ids = (
             {entry.blockchain_id for entry in part.node.indexed_evm_chains}
             for part in (config, whole)
@@ -74,7 +69,7 @@ def _run(args: argparse.Namespace) -> int:
     loggers = set_up_logging(config.logs, suffix=_SUFFIX)
     announce = partial(print_event, config.logs.format)
     ends_with_stdin = args.ends_with_stdin
-    work = index_process.run_index(
+    work = subsystems.load(subsystems.INDEX_PROCESS).run_index(
         config,
         loggers,
         announce,

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import logging
 import os
 import re
 import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from warpseal.errors import StartupError
-from warpseal.runtime.lazy import LazyModule, import_late
+from warpseal.runtime.lazy import import_late
 from warpseal.version import describe_version
-
-if TYPE_CHECKING:
-    from warpseal.cli import process, running_daemon, serve
-    from warpseal.config import load
-    from warpseal.ops.logs import loggers
-else:
-    # Only an error needs them.
-    process = LazyModule("warpseal.cli.process")
-    running_daemon = LazyModule("warpseal.cli.running_daemon")
-    serve = LazyModule("warpseal.cli.serve")
-    load = LazyModule("warpseal.config.load")
-    loggers = LazyModule("warpseal.ops.logs.loggers")
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)'")
 _UNKNOWN_FLAG: Final = re.compile(r"(--[\w-]+)")
@@ -151,7 +137,7 @@ COMMANDS = {
         "completion",
         "print a script that completes commands and flags in bash, zsh or fish",
     ),
-    ("simnet",): ("demo.SIMNET", "run a simulated network of validators and nodes on loopback"),
+    ("simnet",): ("simnet", "run a simulated network of validators and nodes on loopback"),
 }
 """Words of each command -> its module in this package, or an attribute of it, and its help."""
 GROUPS = {
@@ -165,6 +151,9 @@ GROUPS = {
     "store": "stored signatures: contents, backup, import, check",
 }
 """Help of the commands of two words, by their first word."""
+# What only an error needs.
+_PRINT_ERROR: Final = "errors.print_error"
+_FIND_REMOVAL: Final = "errors.find_removal"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -178,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `warpseal --config-file FILE` runs the daemon, as the reference has it.
         arguments.insert(0, "serve")
     is_daemon = arguments[:1] == ["serve"] or arguments[:2] == ["index", "run"]
-    print_error = partial(_print_error, arguments if is_daemon else None)
+    logged_arguments = arguments if is_daemon else None
     if is_daemon:
         # Later SIGHUP reopens the log files; before and after that it ends no daemon.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -190,15 +179,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.run(args)
     except _WrongUsage as error:
         usage = f"{error.parser.format_usage()}{error.parser.prog}: error: {error}"
-        print_error("wrong usage", str(error), usage)
+        load_command(_PRINT_ERROR)(logged_arguments, "wrong usage", str(error), usage)
         return 2
     except StartupError as error:
-        print_error("cannot start", str(error), f"warpseal: {error}")
+        load_command(_PRINT_ERROR)(
+            logged_arguments, "cannot start", str(error), f"warpseal: {error}"
+        )
         return 1
     except ImportError as error:
         if error.name != "warpseal.bls":
             raise
-        print_error("cannot start", str(error), f"warpseal: {error}")
+        load_command(_PRINT_ERROR)(
+            logged_arguments, "cannot start", str(error), f"warpseal: {error}"
+        )
         return 1
     except KeyboardInterrupt:
         return 130
@@ -208,17 +201,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
-
-
-def _print_error(arguments: list[str] | None, event: str, reason: str, text: str) -> None:
-    """Print an error: as a line of the log if that is JSON, else as text; parts of it may come from
-    other machines.
-
-    arguments: of a daemon; None: of another command, which has no log.
-    """
-    log_format = loggers.LogFormat.TEXT if arguments is None else serve.find_log_format(arguments)
-    line = running_daemon.printable_lines(text) if log_format is loggers.LogFormat.TEXT else event
-    process.print_event(log_format, line, logging.CRITICAL, reason=reason)
 
 
 class _WrongUsage(Exception):
@@ -261,7 +243,7 @@ class _Parser(argparse.ArgumentParser):
             for name in (*action.option_strings, *(action.choices or ()))
         ]
         for word in words:
-            removal = load.REMOVED_KEYS.get(word.removeprefix("--"))
+            removal = load_command(_FIND_REMOVAL)(word)
             if removal is not None:
                 message = f"{word} was removed: {removal}"
                 break

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import to_builtins
 
@@ -23,26 +23,18 @@ from warpseal.messages.describe import (
     id_forms,
     unwrap,
 )
+from warpseal.messages.verification import verify_at
+from warpseal.node.platform import PlatformClient
 from warpseal.node.settings import NodeSettings, endpoint
-from warpseal.runtime.lazy import LazyModule
+from warpseal.node.upstream import connect_upstream
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.errors import RpcRefusal
+from warpseal.upstream.node import open_session
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID, MalformedID, parse_id
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import DEFAULT_QUORUM
-
-if TYPE_CHECKING:
-    from warpseal.messages import verification as signature_verification
-    from warpseal.node import upstream
-    from warpseal.node.platform import PlatformClient
-    from warpseal.upstream import node
-else:
-    # Only --node needs them.
-    signature_verification = LazyModule("warpseal.messages.verification")
-    upstream = LazyModule("warpseal.node.upstream")
-    node = LazyModule("warpseal.upstream.node")
 
 _MAX_INPUT_BYTES = 1024 * 1024
 NOT_CHECKED = "not checked"
@@ -175,10 +167,9 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
         return _with_verification(
             _decode_bytes(parse_hex(text)), _unchecked("a node is needed: give --node URL")
         )
-    async with node.open_session() as session:
-        platform = upstream.connect_upstream(
-            NodeSettings((args.node,), (args.node,)), session
-        ).platform
+    settings = NodeSettings((args.node,), (args.node,))
+    async with open_session() as session:
+        platform = connect_upstream(settings, session).platform
         if tx_id is None:
             return await _verify(platform, parse_hex(text), args)
         transaction = await platform.transaction(tx_id)
@@ -213,9 +204,7 @@ async def _verify(platform: PlatformClient, raw: bytes, args: argparse.Namespace
         return decoded
     signed = SignedMessage.parse(unwrap(raw)[0])
     try:
-        report = await signature_verification.verify_at(
-            platform, signed, args.signing_subnet, args.height, args.quorum
-        )
+        report = await verify_at(platform, signed, args.signing_subnet, args.height, args.quorum)
         verification: dict[str, Any] = to_builtins(report)
     except (StartupError, WarpsealError, RpcRefusal) as error:
         # The message is decoded all the same.

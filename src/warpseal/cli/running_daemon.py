@@ -14,27 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from warpseal.api.http.errors import NetworkNotServed
 from warpseal.api.http.listener import local_url
-from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.settings import KEY_HEADERS, ApiSettings
 from warpseal.cli.process import argument
 from warpseal.cli.serve import add_config_arguments, config_file, parse_url
 from warpseal.config.load import find_data_dir, find_value
 from warpseal.daemon.listening import LISTENING_NAME, read_listening_daemon
 from warpseal.errors import StartupError
-from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.quorum_shortfall import MissingSigner
-
-if TYPE_CHECKING:
-    from warpseal.api.http import access
-else:
-    # Most commands call no API of a daemon.
-    access = LazyModule("warpseal.api.http.access")
 
 NAVAX: Final = 10**9
 _TIMEOUT_S: Final = 5.0
@@ -179,7 +172,7 @@ def ask_daemon(
     call: JSON object of a POST.
     """
     url, body = find_url(args), None if call is None else json.dumps(call).encode()
-    key = {access.KEY_HEADERS[0]: args.api_key} if args.api_key else {}
+    key = {KEY_HEADERS[0]: args.api_key} if args.api_key else {}
     all_headers = {"content-type": "application/json", **key, **(headers or {})}
     status, reply = get_response(url, path, all_headers, timeout_s, body, method)
     try:

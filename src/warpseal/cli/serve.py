@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from warpseal.cli.main import load_command
 from warpseal.cli.process import argument, print_event, run_daemon, set_up_logging
 from warpseal.config.keys import GROUP_CONTENTS, KEYS
 from warpseal.config.load import (
@@ -22,20 +23,11 @@ from warpseal.config.load import (
     find_value,
     load,
 )
+from warpseal.daemon import subsystems
 from warpseal.node.settings import endpoint
 from warpseal.ops.logs.loggers import LogFormat
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.settings import InvalidSetting, url
 from warpseal.warp.ids import id_text
-
-if TYPE_CHECKING:
-    from warpseal.cli import evm_chain
-    from warpseal.daemon import app
-else:
-    # Only --evm asks a node.
-    evm_chain = LazyModule("warpseal.cli.evm_chain")
-    # Other commands read their configuration by this module.
-    app = LazyModule("warpseal.daemon.app")
 
 log = logging.getLogger(__name__)
 
@@ -225,6 +217,7 @@ def run(args: argparse.Namespace) -> int:
         )
 
     index_command = () if args.no_indexer else _index_command(args)
+    app = subsystems.load(subsystems.APP)
     return run_daemon(app.serve(config, announce, loggers, index_command, set_up_gc), loggers)
 
 
@@ -247,7 +240,9 @@ def given_flags(args: argparse.Namespace) -> dict[str, str]:
         flags[name] = flags[name] or node
     rpc_urls = getattr(args, "evm", None)
     if rpc_urls and flags["evm-chains"] is None:
-        ids = {rpc_url: id_text(evm_chain.find_blockchain_id(rpc_url)) for rpc_url in rpc_urls}
+        # It calls nodes: most commands do not, and their clients take as long to load as a command.
+        find_blockchain_id = load_command("evm_chain.find_blockchain_id")
+        ids = {rpc_url: id_text(find_blockchain_id(rpc_url)) for rpc_url in rpc_urls}
         entries = [
             {"blockchain-id": ids[rpc_url], "rpc": [rpc_url], "index": True} for rpc_url in rpc_urls
         ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from warpseal.api.node.app import NodeInterfaces
+from warpseal.api.node.forwarded_routes import ForwardedRoutes
 from warpseal.api.rpc.admission import Admission
 from warpseal.api.status.document import ChainSummary
 from warpseal.config.keys import Config
@@ -24,7 +24,8 @@ from warpseal.messages.warp_api import SigningRules, WarpApiGuard
 from warpseal.node.info import InfoClient
 from warpseal.node.node_view import NodeViewClient
 from warpseal.ops.health.chains import evm_check
-from warpseal.ops.health.registry import HealthRegistry
+from warpseal.resources.aliases import PRIMARY_NAMES
+from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.process import os_error_text
 from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.upstream.endpoint import EvmChain
@@ -34,6 +35,7 @@ from warpseal.warp.ids import ChainID, id_text
 
 if TYPE_CHECKING:
     from warpseal.daemon.core import Core, Upstreams
+    from warpseal.usage.recorder import UsageRecorder
 
 _TIMEOUT_S: Final = 10.0
 
@@ -49,18 +51,19 @@ class EvmApi:
     def __init__(
         self,
         registries: Registries,
-        interfaces: NodeInterfaces,
-        admission: Admission,
+        node_api: NodeApi,
+        routes: ForwardedRoutes,
         sessions: Sessions,
     ) -> None:
         self.chains: tuple[ForwardedChain, ...] = ()
+        self.routes = routes
         self.sessions = sessions
         self._added: asyncio.Queue[ForwardedChain] = asyncio.Queue()
         self._config = registries.config
         self._background = registries.background
         self._observer = registries.metrics
-        self._interfaces = interfaces
-        self._admission = admission
+        self._health = registries.health
+        self._node_api = node_api
         self._view: NodeViewClient | None = None
         self._info: InfoClient | None = None
         self._times: Mapping[str, int] | None = None
@@ -83,26 +86,34 @@ class EvmApi:
         loader = ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
         guard = WarpApiGuard(chain.blockchain_id, lambda: self._rules)
         forwarded = forward_chain(chain, self.sessions, settings, loader, self._observer, guard)
-        self._interfaces.add_evm(forwarded, self._admission, settings)
+        self.routes.add_evm(forwarded, settings)
         self.chains = (*self.chains, forwarded)
         self._added.put_nowait(forwarded)
         return forwarded
 
-    async def run(
-        self, health: HealthRegistry, on_chain_id: Callable[[ChainID, int], None]
-    ) -> None:
-        """Check the nodes of the chains until cancelled.
-
-        on_chain_id: called with each EVM chain id.
-        """
+    async def run(self) -> None:
+        """Check the nodes of the chains, and name the chains, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._name_c_chain())
             while True:
                 chain = await self._added.get()
-                health.register(evm_check(chain))
+                self._health.register(evm_check(chain))
                 checking = partial(run_chain, chain)
                 part = f"checks of the nodes of {id_text(chain.chain_id)}"
                 tasks.create_task(self._background.keep_running(part, checking))
-                tasks.create_task(_report_chain_id(chain, on_chain_id))
+                tasks.create_task(self._name_by_evm_id(chain))
+
+    async def _name_c_chain(self) -> None:
+        """Name the C-Chain by its alias in the labels of usage."""
+        chains = await self._node_api.primary_chains()
+        self.routes.set_primary_alias(chains.c, PRIMARY_NAMES[PrimaryChain.C][0])
+
+    async def _name_by_evm_id(self, chain: ForwardedChain) -> None:
+        """Name a chain by its EVM chain id as soon as a node reports it."""
+        identity = chain.pool.identity
+        while identity.expected is None:  # noqa: ASYNC110 - a background task asks the node
+            await asyncio.sleep(1.0)
+        self._node_api.add_evm_chain_id(chain.chain_id, identity.expected.chain_id)
 
     async def _genesis(self, chain_id: ChainID) -> bytes | None:
         blockchain = None
@@ -133,26 +144,28 @@ class EvmApi:
 
 @asynccontextmanager
 async def open_evm_api(
-    registries: Registries, node_api: NodeApi, admission: Admission
+    registries: Registries,
+    metering: UsageRecorder | None,
+    node_api: NodeApi,
+    admission: Admission,
 ) -> AsyncIterator[EvmApi]:
     """Hold the sessions to the nodes of the configured chains; no node is called yet.
 
     Raises StartupError if an upgrade file cannot be read.
     """
-    check_files(registries.config)
-    async with open_sessions(registries.config.evm_rpc.connections_per_node) as sessions:
-        evm_api = EvmApi(registries, node_api.interfaces, admission, sessions)
-        for chain in registries.config.node.evm_chains:
+    config = registries.config
+    check_files(config)
+    routes = ForwardedRoutes(node_api.interfaces, admission, config.api, config.node_api, metering)
+    async with open_sessions(config.evm_rpc.connections_per_node) as sessions:
+        evm_api = EvmApi(registries, node_api, routes, sessions)
+        for chain in config.node.evm_chains:
             evm_api.add(chain)
 
         async def status(request: StatusRequest) -> Mapping[str, Any]:
             return {"chains": [_describe(chain) for chain in evm_api.chains]}
 
         registries.status.register(status)
-        registries.run_in_background(
-            "forwarding of EVM chains",
-            partial(evm_api.run, registries.health, node_api.add_evm_chain_id),
-        )
+        registries.run_in_background("forwarding of EVM chains", evm_api.run)
         yield evm_api
 
 
@@ -189,12 +202,3 @@ def _describe(chain: ForwardedChain) -> ChainSummary:
     expected = chain.pool.identity.expected
     evm_id = None if expected is None else expected.chain_id
     return describe_pool("evm", id_text(chain.chain_id), chain.pool, evm_id)
-
-
-async def _report_chain_id(
-    chain: ForwardedChain, on_chain_id: Callable[[ChainID, int], None]
-) -> None:
-    """Report the EVM chain id of a chain as soon as a node reports it."""
-    while chain.pool.identity.expected is None:  # noqa: ASYNC110 - a background task asks the node
-        await asyncio.sleep(1.0)
-    on_chain_id(chain.chain_id, chain.pool.identity.expected.chain_id)

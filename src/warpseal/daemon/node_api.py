@@ -7,17 +7,17 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.app import NodeInterfaces
-from warpseal.daemon.chain_rows import describe_pool
-from warpseal.daemon.registries import Registries, StatusRequest
+from warpseal.daemon.registries import Registries
+from warpseal.daemon.subsystems import plugin_probe
 from warpseal.errors import CallRefused, StartupError
-from warpseal.forwarding.primary.methods import INDEX, ROUTES
-from warpseal.ops.health.chains import FollowedChain, gateway_check
+from warpseal.ops.health.chains import FollowedChain
 from warpseal.ops.health.checks import (
     background_check,
     bootstrap_check,
@@ -28,6 +28,7 @@ from warpseal.ops.health.registry import HealthCheck, not_shown
 from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry
 from warpseal.ops.plugins.registry import read_aliases as read_vm_aliases
 from warpseal.ops.profiles.profiler import PROFILES_NAME, Profiler
+from warpseal.ops.settings import PluginSettings
 from warpseal.resources.aliases import (
     PRIMARY_NAMES,
     ChainAliases,
@@ -43,7 +44,6 @@ from warpseal.resources.chains import (
 from warpseal.runtime.background import BackgroundWork
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
-from warpseal.upstream.pool import NodePool
 from warpseal.warp.ids import (
     P_CHAIN,
     PRIMARY_NETWORK,
@@ -55,11 +55,9 @@ from warpseal.warp.ids import (
 )
 
 if TYPE_CHECKING:
-    from warpseal.api.rpc.admission import Admission
-    from warpseal.forwarding.primary.gateway import Gateway
     from warpseal.node.info import InfoClient
     from warpseal.node.upstream import Upstream
-    from warpseal.usage.recorder import UsageRecorder
+    from warpseal.ops.plugins.probe import PluginFailed
     from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 
 log = logging.getLogger(__name__)
@@ -75,17 +73,16 @@ class NodeApi:
     aliases: names of blockchains. interfaces: the app of the node API.
     """
 
-    def __init__(self, registries: Registries, metering: UsageRecorder | None) -> None:
-        config = self._config = registries.config
+    def __init__(self, registries: Registries) -> None:
+        self._config = config = registries.config
         self._loggers = registries.loggers
         self._info: InfoClient | None = None
         self._tracker: SubnetTracker | None = None
         self.followed_chains: dict[str, FollowedChain] = {}
         self.aliases = ChainAliases()
-        self.gateway_pools: Mapping[str, NodePool[int]] = {}
         self._chains: asyncio.Future[PrimaryChains] = asyncio.get_running_loop().create_future()
         self.health = registries.health
-        self.interfaces = NodeInterfaces(config.api, config.node_api, registries.metrics, metering)
+        self.interfaces = NodeInterfaces(config.api, config.node_api, registries.metrics)
 
     def checks(self, background: BackgroundWork) -> Iterator[HealthCheck]:
         """Yield the checks of a daemon that starts."""
@@ -169,7 +166,6 @@ class NodeApi:
         self._route(chains.c, PrimaryChain.C)
         if not self._chains.done():
             self._chains.set_result(chains)
-        self.interfaces.set_primary_alias(chains.c, PRIMARY_NAMES[PrimaryChain.C][0])
         if evm_id is None:
             # Of a private network a node may serve no C-Chain.
             evm_id = await Retrier(_BACKOFF, failures).call(upstream.c_blocks.evm_chain_id)
@@ -180,24 +176,6 @@ class NodeApi:
         # A caller that is cancelled leaves it to the others.
         return await asyncio.shield(self._chains)
 
-    def add_gateway(self, gateway: Gateway, chains: PrimaryChains, admission: Admission) -> None:
-        """Mount the routes of the gateway, under all names of their chains, and register the check
-        of its nodes.
-        """
-        for route in ROUTES:
-            chain_id = chains.id_of(route.chain)
-            _add_path(
-                partial(self.interfaces.add_gateway_route, route, gateway, chain_id, admission)
-            )
-        for chain in PrimaryChain:
-            endpoint = f"{INDEX}/{id_text(chains.id_of(chain))}"
-            for name in (*PRIMARY_NAMES[chain], chain.value):
-                _add_path(partial(self.interfaces.router.alias, endpoint, f"{INDEX}/{name}"))
-        self.gateway_pools = {
-            chain.name: forwarder.pool for chain, forwarder in gateway.forwarders.items()
-        }
-        self.health.register(gateway_check(self.gateway_pools))
-
     def add_evm_chain_id(self, chain_id: ChainID, evm_id: int) -> None:
         """Let an EVM chain id name its blockchain, also in paths; if two chains have the same id,
         the first one.
@@ -205,7 +183,7 @@ class NodeApi:
         holder_id = self.aliases.find(str(evm_id))
         if holder_id is None:
             self.aliases.add_chain(chain_id, evm_id)
-            _add_path(
+            add_path(
                 partial(
                     self.interfaces.router.alias, CHAINS + id_text(chain_id), f"{CHAINS}{evm_id}"
                 )
@@ -224,7 +202,7 @@ class NodeApi:
         """
         names = PRIMARY_NAMES[chain]
         for path in (*(CHAINS + name for name in (*names, chain.value)), *names):
-            _add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
+            add_path(partial(self.interfaces.router.alias, CHAINS + id_text(chain_id), path))
 
     def _plugins(self) -> PluginRegistry:
         settings = self._config.plugins
@@ -239,29 +217,27 @@ class NodeApi:
                 f"plugin-dir {folder} is no folder: create it, or correct the setting"
             )
         vm_aliases = read_vm_aliases(data_dir / VM_ALIASES_NAME)
-        return PluginRegistry(settings, folder, vm_aliases, node_protocol=node_protocol)
+        return PluginRegistry(settings, folder, vm_aliases, node_protocol, _probe_plugin)
+
+
+async def _probe_plugin(
+    path: Path, settings: PluginSettings, protocol_version: int
+) -> str | PluginFailed:
+    return await plugin_probe.probe_plugin(path, settings, protocol_version)
 
 
 @asynccontextmanager
-async def open_node_api(
-    registries: Registries, metering: UsageRecorder | None
-) -> AsyncIterator[NodeApi]:
+async def open_node_api(registries: Registries) -> AsyncIterator[NodeApi]:
     """Mount `/ext`, and run the health checks. Raises StartupError."""
-    node_api = NodeApi(registries, metering)
+    node_api = NodeApi(registries)
     registries.health.register(*node_api.checks(registries.background))
     registries.run_in_background("health checks", registries.health.run)
-
-    async def status(request: StatusRequest) -> Mapping[str, Any]:
-        pools = node_api.gateway_pools
-        return {"chains": [describe_pool("gateway", name, pool) for name, pool in pools.items()]}
-
-    registries.status.register(status)
     with closing(Profiler(registries.config.peers.data_dir / PROFILES_NAME)) as profiler:
         node_api.mount(profiler)
         yield node_api
 
 
-def _add_path(act: Callable[[], None]) -> None:
+def add_path(act: Callable[[], None]) -> None:
     """Add a path; a path that an operator gave to another chain stays theirs."""
     try:
         act()

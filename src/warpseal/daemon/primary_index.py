@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from warpseal.daemon.core import Core
-from warpseal.daemon.subsystems import indexer_network
 from warpseal.index.database import index_url
 from warpseal.index.index import Index
+from warpseal.indexer.network import load_genesis
 from warpseal.indexer.status import IndexStatus
 
 
@@ -24,10 +24,7 @@ async def open_primary_index(
     """
     config = core.config
     if config.indexer.genesis_file is not None:
-        # Without such a file, only the index process loads the codecs of the chains.
-        await asyncio.to_thread(
-            indexer_network.load_genesis, core.network_id, config.indexer.genesis_file
-        )
+        await asyncio.to_thread(load_genesis, core.network_id, config.indexer.genesis_file)
     async with Index(index_url(config.index, core.folder), None, config.index) as index:
         index_status.index = index
         if core.upstreams.indexed is not None:

@@ -16,10 +16,10 @@ from warpseal.api.status.document import AggregationMinute, AggregationStatus, u
 from warpseal.daemon.core import Core
 from warpseal.daemon.events import Events
 from warpseal.daemon.registries import StatusRequest
-from warpseal.daemon.subsystems import response_times
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.messages.signing_blocks import check_allowed
 from warpseal.metrics.samples import CacheSample
+from warpseal.usage.response_times import percentile_ms
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
@@ -90,8 +90,6 @@ def _aggregation(record: AggregationRecord) -> AggregationStatus:
 
 
 def _minute(minute: MinuteCounts) -> AggregationMinute:
-    p50_ms, p95_ms = (
-        round(response_times.percentile_ms(minute.times, percent), 1) for percent in (50, 95)
-    )
+    p50_ms, p95_ms = (round(percentile_ms(minute.times, percent), 1) for percent in (50, 95))
     times = {"p50_ms": p50_ms, "p95_ms": p95_ms} if minute.times else {}
     return AggregationMinute(utc_text(minute.start_s), dict(minute.outcomes), **times)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from warpseal.chains.components import (
     LockIn,
@@ -22,14 +22,8 @@ from warpseal.chains.components import (
 from warpseal.chains.ids import Address, AssetID, TxID, UtxoID, utxo_id
 from warpseal.ledger.effects import AssetSums
 from warpseal.ledger.outputs import Consumed, KnownUtxo, LedgerError, LedgerOutput, UtxoSource
-from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.lazy import secp256k1_recovery
 from warpseal.warp.ids import ChainID, hash160
-
-if TYPE_CHECKING:
-    from btclib_libsecp256k1 import recovery
-else:
-    # Forecasts read the fee from this package, and recover no signature.
-    recovery = LazyModule("btclib_libsecp256k1.recovery")
 
 _SIGNATURE_BYTES: Final = 65
 
@@ -213,7 +207,7 @@ def recover_public_key(digest: bytes, signature: bytes) -> bytes | None:
     if len(signature) != _SIGNATURE_BYTES:
         return None
     try:
-        return recovery.recover(digest, signature[:-1], signature[-1])
+        return secp256k1_recovery.recover(digest, signature[:-1], signature[-1])
     except ValueError:
         return None
 

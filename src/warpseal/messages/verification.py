@@ -168,6 +168,21 @@ class MessageVerification(Struct, frozen=True):
         )
 
 
+def verify(
+    signed_message: bytes, validator_set: CanonicalValidatorSet, quorum: int = DEFAULT_QUORUM
+) -> MessageVerification:
+    """Verify a signed message as the chain that receives it does.
+
+    validator_set: the set of the signing subnet at the height at which the receiving chain
+        verifies.
+    quorum: percent of the total weight of the set.
+
+    The result has `meets_quorum`, `signed_weight`, `signers` (canonical indices) and `fault`: why
+    the signature is not valid for this set, or None. Raises MalformedMessage.
+    """
+    return verify_signed(SignedMessage.parse(signed_message), validator_set, quorum)
+
+
 def verify_signed(
     signed: SignedMessage,
     members: CanonicalValidatorSet,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -24,14 +23,9 @@ from warpseal.errors import StartupError
 from warpseal.peers.data_dir import is_disk_full, lock_descriptor, locked_folder, write_atomically
 from warpseal.peers.settings import PeerSettings
 from warpseal.protocol.certificate import MalformedCertificate, parse_certificate
-from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.lazy import x509
 from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import NodeID
-
-if TYPE_CHECKING:
-    from cryptography import x509
-else:
-    x509 = LazyModule("cryptography.x509")
 
 IDENTITY_NAME = "identity.pem"
 _MAX_FILE_BYTES = 64 * 1024

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from warpseal.chains.ids import Address, address_prefix, bech32_text
+from warpseal.chains.keccak import keccak
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
-from warpseal.runtime.lazy import LazyModule
 from warpseal.warp.ids import id_text, node_id_text
-
-if TYPE_CHECKING:
-    from warpseal.chains import keccak
-else:
-    keccak = LazyModule("warpseal.chains.keccak")
 
 EVM_ADDRESS_BYTES: Final = 20
 _MAX_CACHED: Final = 16_384
@@ -70,7 +65,7 @@ def account_text(raw: bytes) -> str:
         return hex_text(raw)
     digits = raw.hex().encode()
     # eth_utils would import pydantic, which takes as long as half of the daemon's start.
-    marks = keccak.keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
+    marks = keccak(digits)[:EVM_ADDRESS_BYTES].hex().encode()
     # All digits at once, as one number: pages have thousands of addresses.
     lowered = int.from_bytes(digits.translate(_CASE_BIT_OF_LETTERS)) & int.from_bytes(
         marks.translate(_CASE_BIT_FROM_8)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING
 
-from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.lazy import psycopg
 from warpseal.runtime.process import os_error_text
 from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.engine import (
@@ -26,11 +25,6 @@ from warpseal.store.errors import StoreUnusable
 from warpseal.store.locks import ServerLock, find_daemons, find_holder, locked_file, server_failures
 from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
-
-if TYPE_CHECKING:
-    import psycopg
-else:
-    psycopg = LazyModule("psycopg")
 
 
 @contextmanager

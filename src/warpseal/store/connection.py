@@ -13,15 +13,10 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
-from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.lazy import psycopg
 from warpseal.store.url import StoreKind, StoreUrl
-
-if TYPE_CHECKING:
-    import psycopg
-else:
-    psycopg = LazyModule("psycopg")
 
 _FETCHED_ROWS: Final = 2_000
 _MOST_TEXTS: Final = 1_000

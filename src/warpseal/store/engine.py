@@ -13,18 +13,13 @@ import stat
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.lazy import psycopg
 from warpseal.runtime.process import os_error_text
 from warpseal.store.connection import DriverError, Engine
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreKind, StoreUrl
-
-if TYPE_CHECKING:
-    import psycopg
-else:
-    psycopg = LazyModule("psycopg")
 
 # No other process writes to a file, because it is locked.
 BUSY_TIMEOUT_S: Final = 0.5

@@ -17,22 +17,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 from uuid import uuid4
 from zlib import crc32
 
-from warpseal.runtime.lazy import LazyModule
+from warpseal.runtime.lazy import psycopg
 from warpseal.runtime.process import os_error_text, read_pid, write_pid
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.store.connection import Connection, Engine
 from warpseal.store.engine import process_name, server_parameters
 from warpseal.store.errors import StoreInUse, StoreUnusable
 from warpseal.store.url import StoreUrl
-
-if TYPE_CHECKING:
-    import psycopg
-else:
-    psycopg = LazyModule("psycopg")
 
 log = logging.getLogger(__name__)
 

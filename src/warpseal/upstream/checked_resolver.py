@@ -7,19 +7,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from dns import asyncresolver as dns_client
+from dns import exception as dns_errors
 
 from warpseal.runtime.http_session import aiohttp, new_session
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import error_words
 from warpseal.upstream.address_policy import AddressPolicy, IpAddress
-
-if TYPE_CHECKING:
-    from dns import asyncresolver as dns_client
-    from dns import exception as dns_errors
-else:
-    dns_client = LazyModule("dns.asyncresolver")
-    dns_errors = LazyModule("dns.exception")
 
 _MAX_ADDRESSES: Final = 8
 _DNS_TIMEOUT_S: Final = 5.0

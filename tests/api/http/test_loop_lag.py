@@ -25,6 +25,7 @@ from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.test_endpoint import Admission
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.node.endpoints import NodeIdsParams, ValidatorsEndpoint
+from warpseal.api.node.forwarded_routes import ForwardedRoutes
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
@@ -93,8 +94,9 @@ async def serve(started: Callable[[int, Lag, Callable[[], object]], None]) -> No
         serve_node(LargeNode()) as node,
         open_chain(node.url, ws=(f"ws://127.0.0.1:{node.port}/ws",)) as chain,
     ):
-        interfaces = NodeInterfaces(SETTINGS, NodeApiSettings(admin_enabled=True), Metrics())
-        interfaces.add_evm(chain, Admission(), FORWARDING)
+        node_api = NodeApiSettings(admin_enabled=True)
+        interfaces = NodeInterfaces(SETTINGS, node_api, Metrics())
+        ForwardedRoutes(interfaces, Admission(), SETTINGS, node_api).add_evm(chain, FORWARDING)
         interfaces.add_health(HealthRegistry(HealthSettings()))
         async with serving_api(switch_paths(interfaces, ApiSetup().app()), SETTINGS) as server:
             loop = asyncio.get_running_loop()

@@ -34,6 +34,7 @@ from warpseal.api.http.access import find_key_text
 from warpseal.api.http.errors import ApiKeyRequired, RateLimited
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.node.app import NodeInterfaces, switch_paths
+from warpseal.api.node.forwarded_routes import ForwardedRoutes
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.forwarding.evm.chain_config import ChainConfig
 from warpseal.forwarding.evm.forwarder import CallGuard, ForwardedChain, ForwardingObserver
@@ -80,6 +81,7 @@ class ServedChain:
     url: str
     session: aiohttp.ClientSession
     interfaces: NodeInterfaces
+    routes: ForwardedRoutes
     chain: ForwardedChain
 
     async def send(
@@ -129,11 +131,13 @@ async def serve_chain(
     async with open_chain(
         *urls, config=config, ws=ws, settings=settings, observer=observer, guard=guard
     ) as chain:
-        interfaces = NodeInterfaces(api, node_api or NodeApiSettings(), Metrics(), usage)
-        interfaces.add_evm(chain, admission or Admission(), settings)
+        node_api = node_api or NodeApiSettings()
+        interfaces = NodeInterfaces(api, node_api, Metrics())
+        routes = ForwardedRoutes(interfaces, admission or Admission(), api, node_api, usage)
+        routes.add_evm(chain, settings)
         app = switch_paths(interfaces, PlainTextResponse("not under /ext"))
         async with serving(app, api) as url, aiohttp.ClientSession() as session:
-            yield ServedChain(url, session, interfaces, chain)
+            yield ServedChain(url, session, interfaces, routes, chain)
 
 
 def recorded_http() -> list[dict[str, Any]]:

@@ -350,7 +350,7 @@ async def test_labels_are_names_and_codes_and_nothing_else_of_the_client() -> No
         assert list(served.take()) == [
             UsageLabels(RPC, "eth_chainId", 200, "relayer", "XX", "Secret-Agent")
         ]
-        served.endpoint.interfaces.set_primary_alias(CHAIN, "C")
+        served.endpoint.routes.set_primary_alias(CHAIN, "C")
         await post(served, call(1, "eth_chainId"), user_agent=secret)
         await served.recorded(2)
         assert "/ext/bc/C/rpc" in {labels.path for labels in served.take()}

@@ -24,6 +24,7 @@ from tests.forwarding.evm.test_endpoint import Admission
 from tests.indexer.replay import ReplayNode
 from tests.indexer.replay import serving as serving_node
 from warpseal.api.node.app import NodeInterfaces, switch_paths
+from warpseal.api.node.forwarded_routes import ForwardedRoutes
 from warpseal.api.node.settings import NodeApiSettings
 from warpseal.forwarding.primary.gateway import Gateway, build_gateway
 from warpseal.forwarding.primary.methods import ROUTES
@@ -195,14 +196,16 @@ async def serve_gateway(
     """
     endpoints = tuple(NodeEndpoint(node) if isinstance(node, str) else node for node in nodes)
     usage = UsageRecorder()
-    interfaces = NodeInterfaces(SETTINGS, node_api or NodeApiSettings(), Metrics(), usage)
+    node_api = node_api or NodeApiSettings()
+    interfaces = NodeInterfaces(SETTINGS, node_api, Metrics())
+    routes = ForwardedRoutes(interfaces, admission or Admission(), SETTINGS, node_api, usage)
     async with open_sessions() as sessions:
         gateway = build_gateway(
             GatewaySettings(endpoints, **settings), sessions, FORWARDING, NETWORK_ID
         )
         for route in ROUTES:
             chain_id = CHAINS.id_of(route.chain)
-            interfaces.add_gateway_route(route, gateway, chain_id, admission or Admission())
+            routes.add_gateway(route, gateway, chain_id)
             by_id, primary = route.endpoint(id_text(chain_id)), route.endpoint()
             if (
                 by_id != primary

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from warpseal.ops.plugins.probe import probe_plugin
 from warpseal.ops.plugins.registry import PluginRegistry, VMAliases
 from warpseal.ops.settings import OutputBounds, PluginSettings
 from warpseal.warp.ids import cb58_encode
@@ -62,7 +63,9 @@ def registry(
         call_s=20.0,
         stop_s=stop_s,
     )
-    return PluginRegistry(settings, folder, aliases or VMAliases(), node_protocol=no_node)
+    return PluginRegistry(
+        settings, folder, aliases or VMAliases(), node_protocol=no_node, probe=probe_plugin
+    )
 
 
 async def no_node() -> int | None:

@@ -21,6 +21,7 @@ from tests.ops.plugins.machines import (
 )
 from warpseal.cli.process import run_on_loop
 from warpseal.errors import CallRefused
+from warpseal.ops.plugins.probe import probe_plugin
 from warpseal.ops.plugins.registry import LoadedVMs, PluginRegistry, VMAliases, parse_vm_id
 from warpseal.ops.settings import PluginSettings
 
@@ -227,7 +228,7 @@ async def test_an_unreadable_plugin_folder_is_an_error_but_a_missing_default_fol
         await registry(missing).load()
     default = PluginSettings()
     assert default.folder(tmp_path) == missing
-    unset = PluginRegistry(default, missing, VMAliases(), node_protocol=no_node)
+    unset = PluginRegistry(default, missing, VMAliases(), no_node, probe_plugin)
     assert await unset.load() == LoadedVMs({}, {})
     missing.write_text("a file")
     with pytest.raises(CallRefused, match=f"^open {missing}: not a directory$"):
@@ -246,7 +247,7 @@ async def test_the_protocol_is_that_of_the_node_else_the_newest_version(
 
     install(tmp_path, vm_id(1), protocol_version=1)
     settings = PluginSettings(handshake_s=20)
-    plugins = PluginRegistry(settings, tmp_path, VMAliases(), node_protocol=node_protocol)
+    plugins = PluginRegistry(settings, tmp_path, VMAliases(), node_protocol, probe_plugin)
     failed = (await plugins.load()).failed_vms[vm_id(1)]
     assert f"version {expected}," in failed
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -34,14 +34,9 @@ from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.progress import ChainProgress
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
 from warpseal.resources.text import NetworkText
-from warpseal.runtime.lazy import LazyModule
 from warpseal.store.errors import StoreDown
+from warpseal.usage.page_tokens import PageTokenStore
 from warpseal.warp.ids import ChainID
-
-if TYPE_CHECKING:
-    from warpseal.usage import page_tokens
-else:
-    page_tokens = LazyModule("warpseal.usage.page_tokens")
 
 HEADER: Final = "x-warpseal-index"
 # A published SDK names itself in its user agent; in a browser, which does not allow that,
@@ -67,7 +62,7 @@ class RequestContext(Struct, frozen=True):
     api_settings: ApiSettings
     text: NetworkText
     tokens: PageTokens
-    metrics_tokens: page_tokens.PageTokenStore | None
+    metrics_tokens: PageTokenStore | None
     now: float
     for_sdk: bool
     endpoint: EndpointRow
@@ -174,7 +169,7 @@ class RequestContext(Struct, frozen=True):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
         return query
 
-    def _metrics_store(self) -> page_tokens.PageTokenStore:
+    def _metrics_store(self) -> PageTokenStore:
         if self.metrics_tokens is None:
             raise StoreDown("there is no place for the metrics database; set metrics-db-url")
         return self.metrics_tokens
@@ -236,9 +231,7 @@ class ContextFactory:
         self._settings = settings
         self._data = data
         self._now = now
-        self._shared: tuple[NetworkText, PageTokens, page_tokens.PageTokenStore | None] | None = (
-            None
-        )
+        self._shared: tuple[NetworkText, PageTokens, PageTokenStore | None] | None = None
 
     async def create(self, request: Request, endpoint: EndpointRow) -> RequestContext:
         """Return the context. Raises the reason if the services are not ready in time."""
@@ -246,9 +239,7 @@ class ContextFactory:
         if self._shared is None:
             text = NetworkText(services.network_id, services.chains)
             database = services.metrics_database
-            metrics_tokens = (
-                None if database is None else page_tokens.PageTokenStore(database, self._now)
-            )
+            metrics_tokens = None if database is None else PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
         if endpoint.deprecated_at is not None:

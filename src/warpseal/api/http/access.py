@@ -29,12 +29,11 @@ from warpseal.api.http.middleware import client_address, is_from_this_machine, l
 from warpseal.api.http.rate_limit import ComputeUnitLimits, RateLimiter, RateLimitResult
 from warpseal.api.http.request_body import key_in_query
 from warpseal.api.http.responses import response_headers
-from warpseal.api.http.settings import ApiSettings
+from warpseal.api.http.settings import KEY_HEADERS, ApiSettings
 from warpseal.store.api_key import ApiKey, digest_key
 from warpseal.store.errors import StoreDown
 from warpseal.usage.settings import UsageReaders
 
-KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
 _RAW_KEY_HEADERS: Final = tuple(name.encode() for name in KEY_HEADERS)
 KEY_TTL_S: Final = 10.0
 MAX_CACHED_KEYS: Final = 10_000

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.types import ASGIApp
 
@@ -16,25 +16,13 @@ from warpseal.api.http.http_protocol import MAX_SOCKET_MESSAGE_BYTES, LimitedHtt
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.uvicorn_parts import Config, ServerState
-from warpseal.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from warpseal.api.http import websocket_protocol
-else:
-    websocket_protocol = LazyModule("warpseal.api.http.websocket_protocol")
+from warpseal.api.http.websocket_protocol import LimitedWebSocket
 
 SHUTDOWN_EVENT: Final = "shutdown_event"
 """Key of the ASGI scope's state: an event that is set when the grace period is over."""
 
 _POLL_S: Final = 0.01
 _DRAIN_S: Final = 1.0
-
-
-def _open_websocket(**arguments: Any) -> Any:
-    """Return the protocol of a connection whose client upgrades it: a class for uvicorn, loaded
-    when one does.
-    """
-    return websocket_protocol.LimitedWebSocket(**arguments)
 
 
 class HttpServer:
@@ -50,7 +38,7 @@ class HttpServer:
         self._config = Config(
             proxies.wrap(app),
             http="httptools",
-            ws=_open_websocket,  # type: ignore[arg-type]  # uvicorn only calls it.
+            ws=LimitedWebSocket,
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             lifespan="off",

@@ -30,6 +30,8 @@ from warpseal.runtime.settings import (
 
 NETWORK_NAMES: Final[Mapping[int, tuple[str, ...]]] = {1: ("mainnet",), 5: ("fuji", "testnet")}
 ALL_NETWORK_NAMES: Final = ("mainnet", "fuji", "testnet")
+KEY_HEADERS: Final = ("x-service-api-key", "x-glacier-api-key")
+"""Headers of the API key of a caller."""
 
 ANY_ORIGIN: Final = "*"
 

@@ -7,9 +7,7 @@ Source of truth: avalanchego `api/server`: access checks, routes and common resp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
@@ -30,38 +28,23 @@ from warpseal.api.node.admin import CHAINS, AdminMethods
 from warpseal.api.node.admin import NAME as ADMIN
 from warpseal.api.node.endpoints import HEALTH, HealthEndpoint, JsonRpcEndpoint
 from warpseal.api.node.router import PREFIX, Router, RouteTarget
-from warpseal.api.node.settings import NodeApiSettings, RpcUnit
+from warpseal.api.node.settings import NodeApiSettings
 from warpseal.errors import WarpsealError
-from warpseal.forwarding.evm.methods import KNOWN_METHODS
-from warpseal.forwarding.primary.methods import CHAIN, INDEX, INFO, ROUTES, GatewayRoute
-from warpseal.forwarding.settings import EvmRpcSettings
+from warpseal.forwarding.primary.methods import CHAIN, INDEX, INFO, ROUTES
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.resources.aliases import PRIMARY_NAMES
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.lazy import LazyModule
-from warpseal.usage.credits import MethodCredits
-from warpseal.warp.ids import ChainID, id_text
 
 if TYPE_CHECKING:
-    from warpseal.api.rpc import evm, evm_websocket, jsonrpc_geth, metering
-    from warpseal.api.rpc import gateway as gateway_rpc
-    from warpseal.api.rpc.admission import Admission, CountUnits
     from warpseal.api.rpc.metering import RouteMeter
-    from warpseal.forwarding.evm.forwarder import ForwardedChain
     from warpseal.forwarding.primary.gateway import Gateway
-    from warpseal.usage.recorder import UsageRecorder
-else:
-    evm = LazyModule("warpseal.api.rpc.evm")
-    evm_websocket = LazyModule("warpseal.api.rpc.evm_websocket")
-    gateway_rpc = LazyModule("warpseal.api.rpc.gateway")
-    jsonrpc_geth = LazyModule("warpseal.api.rpc.jsonrpc_geth")
-    metering = LazyModule("warpseal.api.rpc.metering")
 
 _GATEWAY_PATHS: Final = frozenset({CHAIN, INDEX, INFO}.union(*PRIMARY_NAMES.values()))
 """First parts of the paths behind /ext/ that the gateway may have."""
-_RPC: Final = "/rpc"
-_WS: Final = "/ws"
+RPC_ROUTE: Final = "/rpc"
+WS_ROUTE: Final = "/ws"
+"""Routes below the path of an EVM chain."""
 _MISSING_SETTINGS: Final = {
     **{
         PREFIX + route.endpoint(alias) + route.sub_route: ": set gateway-nodes to serve this path"
@@ -73,7 +56,7 @@ _MISSING_SETTINGS: Final = {
             ": add the C-Chain to evm-chains, or set gateway-nodes, to serve this path"
         )
         for alias in PRIMARY_NAMES[PrimaryChain.C]
-        for route in (_RPC, _WS)
+        for route in (RPC_ROUTE, WS_ROUTE)
     },
 }
 """What would serve the paths of the primary chains, by path."""
@@ -97,26 +80,18 @@ def switch_paths(ext: ASGIApp, others: ASGIApp) -> ASGIApp:
 
 
 class NodeInterfaces:
-    """The ASGI app of the node API. Web pages may read every endpoint except administration.
-
-    usage: records the calls of forwarded routes; None: nothing does.
-    """
+    """The ASGI app of the node API. Web pages may read every endpoint except administration."""
 
     def __init__(
         self,
         settings: ApiSettings,
         node: NodeApiSettings,
         metrics: Metrics,
-        usage: UsageRecorder | None = None,
     ) -> None:
         self.router = Router()
         self.node_id = ""
         self._gateway: StartupGate[Gateway] | None = None
-        self._usage = usage
-        self._credits = MethodCredits(node.method_credits)
-        self._aliases: dict[ChainID, str] = {}
-        self._evm_meters: dict[ChainID, dict[str, RouteMeter]] = {}
-        # Of requests that are refused before their endpoint has them.
+        # They record the requests that are refused before their endpoint has them.
         self._meters: dict[ASGIApp, RouteMeter | None] = {}
         self._settings = settings
         self._node = node
@@ -162,68 +137,9 @@ class NodeInterfaces:
             rpc = JsonRpcEndpoint(ADMIN, admin.methods(), self._settings)
             self.router.add(ADMIN, {"": AdminGuard(rpc, self._node.admin_token or None)})
 
-    def add_evm(
-        self, chain: ForwardedChain, admission: Admission, forwarding: EvmRpcSettings
-    ) -> None:
-        """Mount an EVM chain: its `/rpc`, and its `/ws` if its nodes have one."""
-        forwarder, sockets, count_units = chain.forwarder, chain.sockets, self._count_units()
-        meter = self._evm_meter(chain.chain_id, _RPC)
-        routes: dict[str, ASGIApp] = {
-            _RPC: evm.EvmEndpoint(forwarder, admission, self._settings, count_units, meter)
-        }
-        if sockets.is_configured:
-            meter = self._evm_meter(chain.chain_id, _WS)
-            endpoint = evm_websocket.EvmWebSocketEndpoint
-            routes[_WS] = endpoint(forwarder, sockets, admission, forwarding, count_units, meter)
-        self.add(CHAINS + id_text(chain.chain_id), routes, CHAINS + "{blockchainID}")
-
     def expect_gateway(self, gate: StartupGate[Gateway]) -> None:
         """Let requests to the paths of the primary chains wait until the gateway is mounted."""
         self._gateway = gate
-
-    def add_gateway_route(
-        self, route: GatewayRoute, gateway: Gateway, chain_id: ChainID, admission: Admission
-    ) -> None:
-        """Mount a route of the gateway, below the id of its chain.
-
-        Raises CallRefused if the path is in use.
-        """
-        credits = self._credits if self._node.rate_limit_rpc is RpcUnit.CREDITS else None
-        meter = self.meter(route.path, gateway.methods.metered)
-        forwarder, settings = gateway.forwarders[route.chain], self._settings
-        app = gateway_rpc.GatewayEndpoint(
-            route, forwarder, gateway.methods, admission, settings, credits, meter
-        )
-        self.add(route.endpoint(id_text(chain_id)), {route.sub_route: app}, route.endpoint())
-
-    def meter(self, path: str, known_methods: AbstractSet[str]) -> RouteMeter | None:
-        """Return the meter of a forwarded route; None if usage is not recorded.
-
-        path: its label.
-        """
-        return (
-            None
-            if self._usage is None
-            else metering.RouteMeter(path, known_methods, self._usage, self._credits)
-        )
-
-    def set_primary_alias(self, chain_id: ChainID, alias: str) -> None:
-        """Set the name of a chain in the labels of usage, in place of its id."""
-        self._aliases[chain_id] = alias
-        for route, meter in self._evm_meters.get(chain_id, {}).items():
-            meter.path = PREFIX + CHAINS + alias + route
-
-    def _count_units(self) -> CountUnits:
-        if self._node.rate_limit_rpc is RpcUnit.CREDITS:
-            return partial(evm.sum_credits, self._credits)
-        return jsonrpc_geth.count_entries
-
-    def _evm_meter(self, chain_id: ChainID, route: str) -> RouteMeter | None:
-        name = self._aliases.get(chain_id, id_text(chain_id))
-        meter = self.meter(PREFIX + CHAINS + name + route, KNOWN_METHODS)
-        if meter is not None:
-            self._evm_meters.setdefault(chain_id, {})[route] = meter
-        return meter
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -232,9 +148,12 @@ class NodeInterfaces:
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
         if not all(map(self._hosts.allow, hosts)):
-            await metering.MeteredRequest(self._meter_at(scope["path"]), scope).respond(
-                text_response(403, _WRONG_HOST), receive, send
-            )
+            refusal = text_response(403, _WRONG_HOST)
+            meter = self._meter_at(scope["path"])
+            if meter is None:
+                await refusal(scope, receive, send)
+            else:
+                await meter.request(scope).respond(refusal, receive, send)
             return
         if any(name == _ROUTE_HEADER for name, _ in scope["headers"]):
             app: ASGIApp = Response(status_code=404)
@@ -263,9 +182,9 @@ class NodeInterfaces:
             refusal = "origin not allowed"
         if refusal is not None:
             denial = text_response(403, refusal)
-            metering.SocketMeter(self._meter_at(scope["path"]), scope).record_refused_handshake(
-                denial.status_code
-            )
+            meter = self._meter_at(scope["path"])
+            if meter is not None:
+                meter.socket(scope).record_refused_handshake(denial.status_code)
         elif target is None or _ROUTE_HEADER in headers:
             denial = self._not_found(scope["path"])
         else:

@@ -27,7 +27,6 @@ from warpseal.api.data.endpoints import (
 from warpseal.api.data.pages import body_classes
 from warpseal.api.data.parameters import schema_of
 from warpseal.api.data.request_context import HEADER
-from warpseal.api.http.access import KEY_HEADERS
 from warpseal.api.http.error_bodies import Error, KebabError, MetricsApiError
 from warpseal.api.http.operations import (
     ADMIN_TOKEN,
@@ -39,6 +38,7 @@ from warpseal.api.http.operations import (
     describe_query,
     refer_to,
 )
+from warpseal.api.http.settings import KEY_HEADERS
 from warpseal.api.node import operations as node_operations
 from warpseal.api.node.operations import GATEWAY, NODE
 from warpseal.api.openapi.describe import (

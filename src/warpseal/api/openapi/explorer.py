@@ -18,17 +18,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from warpseal.api.data.endpoints import load
 from warpseal.api.http.errors import NotFound
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
-from warpseal.runtime.lazy import LazyModule
 from warpseal.version import __version__
 
 if TYPE_CHECKING:
-    from warpseal.api.openapi import document
     from warpseal.api.signing.endpoints import RunningNetwork
-else:
-    document = LazyModule("warpseal.api.openapi.document")
 
+_DOCUMENT: Final = "api.openapi.document:document"
+"""The function that builds the document. Its module loads the resources of all endpoints: 12 ms, 0.5 MiB."""
 DOCUMENT_PATH: Final = "/openapi.json"
 _HOSTED_DOCUMENT_PATH: Final = "/api-json"  # as the hosted API names it
 EXPLORER_PATH: Final = "/docs"
@@ -77,8 +76,10 @@ class ApiExplorer:
         """GET /openapi.json, and /api-json."""
         network = self._network()
         if self._document is None or self._document[0] != network:
-            body = await asyncio.to_thread(lambda: msgspec.json.encode(document.document(network)))
-            self._document = network, EncodedBody(body)
+            self._document = (
+                network,
+                EncodedBody(await asyncio.to_thread(_encode_document, network)),
+            )
         return await self._document[1].respond(request, JSON, _REVALIDATED)
 
     async def page(self, request: Request) -> Response:
@@ -103,6 +104,11 @@ class ApiExplorer:
         if name not in self._assets:
             self._assets[name] = EncodedBody(await asyncio.to_thread(_read_asset, name))
         return self._assets[name]
+
+
+def _encode_document(network: RunningNetwork | None) -> bytes:
+    """Return the document as JSON."""
+    return msgspec.json.encode(load(_DOCUMENT)(network))
 
 
 def _read_asset(name: str) -> bytes:

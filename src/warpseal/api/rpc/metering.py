@@ -78,6 +78,14 @@ class RouteMeter:
         self._recorder = recorder
         self._credits = credits
 
+    def request(self, scope: Scope) -> MeteredRequest:
+        """Return the meter of one request."""
+        return MeteredRequest(self, scope)
+
+    def socket(self, scope: Scope) -> SocketMeter:
+        """Return the meter of one WebSocket."""
+        return SocketMeter(self, scope)
+
     def record(
         self,
         scope: Scope,

@@ -8,18 +8,10 @@ ERC-1155.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from warpseal.chains.keccak import keccak
-from warpseal.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from eth_abi import abi as eth_abi
-    from eth_abi import exceptions as eth_abi_errors
-else:
-    # It takes 0.15 s.
-    eth_abi = LazyModule("eth_abi.abi")
-    eth_abi_errors = LazyModule("eth_abi.exceptions")
+from warpseal.runtime.lazy import eth_abi, eth_abi_errors
 
 MAX_NAME_BYTES: Final = 255
 MAX_CALL_GAS: Final = 5_000_000

@@ -16,13 +16,13 @@ from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from warpseal.chains.evm.blocks import ADDRESS_BYTES, HASH_BYTES, TopicLog, UnknownShape, address_in
-from warpseal.runtime.lazy import LazyModule
+from warpseal.chains.keccak import keccak
 from warpseal.warp import l1_messages
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ChainID
@@ -33,12 +33,6 @@ from warpseal.warp.message import (
     UnsignedMessage,
     unwrap_log_data,
 )
-
-if TYPE_CHECKING:
-    from warpseal.chains import keccak
-else:
-    # Signing decodes messages and needs no hash of it.
-    keccak = LazyModule("warpseal.chains.keccak")
 
 MESSENGER_V1: Final = bytes.fromhex("253b2784c75e510dd0ff1da844684a1ac0aa5fcf")
 """Where version 1.0.0 is deployed on every chain; other deployments have other addresses."""
@@ -270,7 +264,7 @@ def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: i
     """Return the 32 bytes by which the contracts identify a message; not the id of its Warp
     message.
     """
-    return keccak.keccak(_PADDING + messenger + source + destination + nonce.to_bytes(HASH_BYTES))
+    return keccak(_PADDING + messenger + source + destination + nonce.to_bytes(HASH_BYTES))
 
 
 class IcmReader:

@@ -21,15 +21,11 @@ from msgspec import Struct
 
 from warpseal.errors import CallRefused, StartupError
 from warpseal.ops.settings import RPC_PROTOCOL_VERSION, PluginSettings
-from warpseal.runtime.lazy import LazyModule
 from warpseal.runtime.process import os_error_text
 from warpseal.warp.ids import ID_BYTES, MalformedID, cb58_decode, cb58_encode
 
 if TYPE_CHECKING:
-    from warpseal.ops.plugins import probe
-else:
-    # gRPC takes 9 MB of memory, and most daemons have no plugins.
-    probe = LazyModule("warpseal.ops.plugins.probe")
+    from warpseal.ops.plugins.probe import PluginFailed
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +33,8 @@ _MAX_FILES: Final = 1000
 
 NodeProtocol = Callable[[], Awaitable[int | None]]
 """Returns the protocol version of a node; None if no node answers."""
+ProbePlugin = Callable[[Path, PluginSettings, int], Awaitable["str | PluginFailed"]]
+"""Returns the version that a plugin reports, or the failure: see `probe_plugin`."""
 
 
 class LoadedVMs(Struct, frozen=True):
@@ -63,11 +61,13 @@ class PluginRegistry:
         folder: Path,
         aliases: VMAliases,
         node_protocol: NodeProtocol,
+        probe: ProbePlugin,
     ) -> None:
         self._settings = settings
         self._folder = folder
         self._aliases = aliases
         self._node_protocol = node_protocol
+        self._probe = probe
         self._loaded = set(BUILT_IN)
         self._lock = asyncio.Lock()
 
@@ -85,12 +85,12 @@ class PluginRegistry:
                 return LoadedVMs(new_vms, failed_vms)
             version = await self._node_protocol() or RPC_PROTOCOL_VERSION
             for vm_id, path in candidates.items():
-                outcome = await probe.probe_plugin(path, self._settings, version)
-                if isinstance(outcome, probe.PluginFailed):
-                    failed_vms[cb58_encode(vm_id)] = str(outcome)
-                else:
+                outcome = await self._probe(path, self._settings, version)
+                if isinstance(outcome, str):
                     self._loaded.add(vm_id)
                     new_vms[cb58_encode(vm_id)] = self._aliases.aliases_of(vm_id)
+                else:
+                    failed_vms[cb58_encode(vm_id)] = str(outcome)
                 log.info("plugin probed", extra={"plugin": path.name, "outcome": str(outcome)})
         return LoadedVMs(new_vms, failed_vms)
 

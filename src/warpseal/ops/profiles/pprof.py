@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from warpseal.ops.profiles.stacks import Frame, StackTotal
-from warpseal.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from warpseal.pb import profile_pb2
-else:
-    profile_pb2 = LazyModule("warpseal.pb.profile_pb2")
+from warpseal.pb import profile_pb2
 
 NANOSECONDS: Final = "nanoseconds"
 _COMPRESSION_LEVEL: Final = 6
