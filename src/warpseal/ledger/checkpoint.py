@@ -100,7 +100,10 @@ def decode_checkpoint(raw: bytes, params: Parameters) -> PChainState:
 
 
 def _to_fields(state: PChainState) -> _CheckpointFields:
-    proposal = state.proposal
+    proposal = None
+    if state.proposal is not None:
+        tx, height = state.proposal.tx, state.proposal.height
+        proposal = _ProposalFields(tx.raw, height, state.proposal.position)
     return _CheckpointFields(
         network_id=state.params.network_id,
         time_s=state.time_s,
@@ -117,33 +120,32 @@ def _to_fields(state: PChainState) -> _CheckpointFields:
         subnets=tuple(state.subnets[key] for key in sorted(state.subnets)),
         chains=tuple(sorted(state.chains.items())),
         l1=tuple(state.l1),
-        proposal=None
-        if proposal is None
-        else _ProposalFields(proposal.tx.raw, proposal.height, proposal.position),
+        proposal=proposal,
     )
 
 
 def _to_state(fields: _CheckpointFields, params: Parameters) -> PChainState:
     if fields.network_id != params.network_id:
         raise UnusableCheckpoint(f"of network {fields.network_id}, not {params.network_id}")
-    proposal = fields.proposal
+    proposal = None
+    if fields.proposal is not None:
+        tx, height = parse_p_tx(fields.proposal.raw), fields.proposal.height
+        proposal = Proposal(tx, height, fields.proposal.position)
     return PChainState(
         params,
         fields.time_s,
         fields.height,
         BlockID(fields.block_id),
         {SubnetID(key): supply for key, supply in fields.supplies},
-        StakerSet.from_stakers(fields.current),
-        StakerSet.from_stakers(fields.waiting),
+        StakerSet(fields.current),
+        StakerSet(fields.waiting),
         {TxID(key): reward for key, reward in fields.delegation_rewards},
         {TxID(key): renewal for key, renewal in fields.renewals},
         {subnet.subnet_id: subnet for subnet in fields.subnets},
         {ChainID(key): SubnetID(subnet_id) for key, subnet_id in fields.chains},
-        L1Validators.from_validators(fields.l1),
+        L1Validators(fields.l1),
         fields.l1_excess,
         fields.l1_accrued_fees,
-        None
-        if proposal is None
-        else Proposal(parse_p_tx(proposal.raw), proposal.height, proposal.position),
+        proposal,
         fields.is_complete,
     )

@@ -101,28 +101,24 @@ class Staker(Struct, frozen=True):
 _Turn = tuple[int, int, TxID]
 
 
-class StakerSet(Struct):
+class StakerSet:
     """Stakers by transaction, by subnet and node, and in order of time, priority and transaction
     id.
 
     sets: validator sets to which the stakers belong; None for pending stakers.
     """
 
-    by_tx: dict[TxID, Staker] = field(default_factory=dict)
-    validators: dict[tuple[SubnetID, NodeID], Staker] = field(default_factory=dict)
-    sets: CurrentSets | None = None
-    # Turns of stakers that left early stay until they come up.
-    _turns: list[_Turn] = field(default_factory=list)
-
-    @classmethod
-    def from_stakers(cls, stakers: Iterable[Staker]) -> StakerSet:
-        """Return the set of these stakers."""
-        staker_set = cls()
+    def __init__(self, stakers: Iterable[Staker] = ()) -> None:
+        self.by_tx: dict[TxID, Staker] = {}
+        self.validators: dict[tuple[SubnetID, NodeID], Staker] = {}
+        self.sets: CurrentSets | None = None
+        # Turns of stakers that left early stay until they come up: to find one in a heap would
+        # take longer than to skip it.
+        self._turns: list[_Turn] = []
         for staker in stakers:
-            staker_set._insert(staker)
-            staker_set._turns.append((staker.next_s, staker.priority, staker.tx_id))
-        heapify(staker_set._turns)
-        return staker_set
+            self._insert(staker)
+            self._turns.append((staker.next_s, staker.priority, staker.tx_id))
+        heapify(self._turns)
 
     def add(self, staker: Staker) -> None:
         """Add a staker."""
@@ -166,29 +162,25 @@ class StakerSet(Struct):
             self.validators[period.subnet_id, period.node_id] = staker
 
 
-class L1Validators(Struct):
+class L1Validators:
     """All validations that were not removed; the active ones also in the order in which their
     balances run out.
 
-    sets: validator sets to which they belong.
+    active: number of active validators.
+    sets: validator sets to which the validators belong.
     """
 
-    by_id: dict[ValidationID, L1Validator] = field(default_factory=dict)
-    active: int = 0
-    sets: CurrentSets = field(default_factory=CurrentSets)
-    # Ends of validators that were funded again or left stay until they come up.
-    _ends: list[tuple[int, ValidationID]] = field(default_factory=list)
-
-    @classmethod
-    def from_validators(cls, validators: Iterable[L1Validator]) -> L1Validators:
-        """Return the set of these validators."""
-        by_id = {validator.validation_id: validator for validator in validators}
-        ends = [
-            (vdr.end_accumulated_fee, key) for key, vdr in by_id.items() if vdr.end_accumulated_fee
+    def __init__(self, validators: Iterable[L1Validator] = ()) -> None:
+        self.by_id = {validator.validation_id: validator for validator in validators}
+        self.sets = CurrentSets()
+        # Ends of validators that were funded again or left stay until they come up.
+        self._ends: list[tuple[int, ValidationID]] = [
+            (validator.end_accumulated_fee, validation_id)
+            for validation_id, validator in self.by_id.items()
+            if validator.end_accumulated_fee
         ]
-        active = len(ends)
-        heapify(ends)
-        return cls(by_id, active, _ends=ends)
+        self.active = len(self._ends)
+        heapify(self._ends)
 
     def put(self, validator: L1Validator) -> None:
         """Add a validator, or replace it."""

@@ -27,7 +27,10 @@ _HELICON_RAMP_S: Final = 90 * DAY_S
 
 
 def potential_reward(config: RewardConfig, duration_s: int, stake: int, supply: int) -> int:
-    """Return the reward for staking `stake` for `duration_s` at a `supply` above 0 just before it."""
+    """Return the reward of a staking.
+
+    supply: supply just before the staking begins, above 0.
+    """
     remaining = config.supply_cap - supply
     period = config.minting_period_s
     rate = (config.max_rate - config.min_rate) * duration_s + config.min_rate * period

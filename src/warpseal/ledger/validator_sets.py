@@ -6,24 +6,23 @@ Source of truth: avalanchego `vms/platformvm/state/state.go` (calculateValidator
 
 from __future__ import annotations
 
-from msgspec import Struct, field
-
 from warpseal.ledger.effects import L1Validator, SetChange, StakingPeriod
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID
 
 _Place = tuple[SubnetID, NodeID]
 
 
-class CurrentSets(Struct):
+class CurrentSets:
     """The members of all sets by subnet and node, as `platform.getValidatorsAt` lists them.
 
     The inactive validators of an L1 are one member, the empty node without a key.
     """
 
-    _weights: dict[_Place, int] = field(default_factory=dict)
-    _keys: dict[_Place, bytes] = field(default_factory=dict)
-    # Weight and key before the block, of the members that it touched.
-    _before: dict[_Place, tuple[int, bytes | None]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._weights: dict[_Place, int] = {}
+        self._keys: dict[_Place, bytes] = {}
+        # Weight and key before the block, of the members that it touched.
+        self._before: dict[_Place, tuple[int, bytes | None]] = {}
 
     def add_stake(self, period: StakingPeriod, sign: int = 1) -> None:
         """Add a current staking, or (sign -1) subtract it; a delegation adds to the weight of its
