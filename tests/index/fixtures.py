@@ -1,4 +1,4 @@
-"""Histories to index: made-up ones of the P-Chain, and the recorded network with all three chains."""
+"""Histories to index: made-up ones of the P-Chain, and the recorded network with its chains."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def recorded_history(*, one_after_the_other: bool = False) -> tuple[Record, ...]
 
 
 def _timed(blocks: list[tuple[int, bool, Any]]) -> list[tuple[int, bool, Any]]:
-    """Return a chain's blocks so that sorting by time, exports first, leaves them in their order."""
+    """Return a chain's blocks that sorting by time, exports first, leaves in their order."""
     timed_blocks: list[tuple[int, bool, Any]] = []
     last = (0, False)
     for time, imports, block in blocks:

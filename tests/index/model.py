@@ -93,10 +93,16 @@ class Model(StakingModel):
                     self._p(record)
                 case XRecord():
                     self._block(
-                        PrimaryChain.X, record.effects.block.height, record.effects.block.id,
-                        record.effects.block.parent_id, "StandardBlock", record.effects.block.time,
-                        record.effects.txs, len(record.effects.block.raw), record,
-                    )  # fmt: skip
+                        PrimaryChain.X,
+                        record.effects.block.height,
+                        record.effects.block.id,
+                        record.effects.block.parent_id,
+                        "StandardBlock",
+                        record.effects.block.time,
+                        record.effects.txs,
+                        len(record.effects.block.raw),
+                        record,
+                    )
                     for tx in record.effects.txs:
                         self._xc(tx, record.effects.block.time, False)
                 case XPreLinearizationRecord():
@@ -105,9 +111,16 @@ class Model(StakingModel):
                 case CRecord():
                     header = record.effects.header
                     self._block(
-                        PrimaryChain.C, header.number, BlockID(header.hash), BlockID(header.parent_hash),
-                        "EvmBlock", header.time_s, record.effects.txs, header.size_bytes, record,
-                    )  # fmt: skip
+                        PrimaryChain.C,
+                        header.number,
+                        BlockID(header.hash),
+                        BlockID(header.parent_hash),
+                        "EvmBlock",
+                        header.time_s,
+                        record.effects.txs,
+                        header.size_bytes,
+                        record,
+                    )
                     for c_tx in record.effects.txs:
                         self._xc(c_tx, header.time_s, False)
 
@@ -149,10 +162,19 @@ class Model(StakingModel):
             else:
                 self._p_tx(tx, time, time, block.height)
         self._block(
-            PrimaryChain.P, block.height, block.id, block.parent_id, block.kind, time,
-            effects.txs if block.height else (), len(block.raw), record,
-            accrued_fees=effects.l1_accrued_fees, active_l1_validators=effects.l1_active, supply=effects.supply,
-        )  # fmt: skip
+            PrimaryChain.P,
+            block.height,
+            block.id,
+            block.parent_id,
+            block.kind,
+            time,
+            effects.txs if block.height else (),
+            len(block.raw),
+            record,
+            accrued_fees=effects.l1_accrued_fees,
+            active_l1_validators=effects.l1_active,
+            supply=effects.supply,
+        )
 
     def _p_tx(self, tx: TxEffects, time: int, settled_at: int, height: int) -> None:
         self._spend(tx.consumed, tx.tx.id, tx.height, time, None)
@@ -232,9 +254,18 @@ class Model(StakingModel):
             coin.spent = Spending(tx_id, height, time, signers)
 
     def _block(
-        self, chain: PrimaryChain, height: int, block_id: BlockID, parent_id: BlockID, kind: str, time: int,
-        txs: Sequence[Any], size: int, record: Any, **state: Any,
-    ) -> None:  # fmt: skip
+        self,
+        chain: PrimaryChain,
+        height: int,
+        block_id: BlockID,
+        parent_id: BlockID,
+        kind: str,
+        time: int,
+        txs: Sequence[Any],
+        size: int,
+        record: Any,
+        **state: Any,
+    ) -> None:
         self.block_ids[chain, height] = block_id
         self.blocks.append(
             Block(
@@ -264,15 +295,29 @@ class Model(StakingModel):
         reward = None if out.reward is None else RewardType(out.reward.value)
         kind = "STAKE" if out.staked else _KINDS[out.kind]
         return Utxo(
-            utxo_id=out.id, tx_id=out.tx_id, output_index=out.output_index, asset=self._asset(out.asset_id),
-            amount=out.amount, addresses=out.addresses, threshold=out.threshold,
-            created_on=self._chain(out.created_on), consumed_on=self._chain(out.held_on),
-            height=coin.height, time=coin.time, kind=kind, locktime=out.locktime,
-            stakeable_locktime=out.stakeable_locktime, spent=coin.spent, staked=out.staked,
+            utxo_id=out.id,
+            tx_id=out.tx_id,
+            output_index=out.output_index,
+            asset=self._asset(out.asset_id),
+            amount=out.amount,
+            addresses=out.addresses,
+            threshold=out.threshold,
+            created_on=self._chain(out.created_on),
+            consumed_on=self._chain(out.held_on),
+            height=coin.height,
+            time=coin.time,
+            kind=kind,
+            locktime=out.locktime,
+            stakeable_locktime=out.stakeable_locktime,
+            spent=coin.spent,
+            staked=out.staked,
             stake_start=None if stake is None else stake.start_s,
-            stake_end=None if stake is None else stake.end_s, reward=reward,
-            group_id=out.group_id, payload=out.payload, is_incomplete=not out.is_complete,
-        )  # fmt: skip
+            stake_end=None if stake is None else stake.end_s,
+            reward=reward,
+            group_id=out.group_id,
+            payload=out.payload,
+            is_incomplete=not out.is_complete,
+        )
 
     def _amounts(self, sums: AssetSums) -> tuple[Amount, ...]:
         return tuple(Amount(self._asset(asset_id), amount) for asset_id, amount in sums)
@@ -282,33 +327,44 @@ class Model(StakingModel):
             return self._p_value(tx, when)
         time, past = when
         common = {
-            "tx_id": tx.tx.id, "kind": tx.tx.kind, "time": time,
+            "tx_id": tx.tx.id,
+            "kind": tx.tx.kind,
+            "time": time,
             "consumed": tuple(self._utxo(consumed.id) for consumed in tx.consumed),
             "emitted": tuple(self._utxo(output.id) for output in tx.emitted),
-            "source_chain": tx.source_chain_id, "destination_chain": tx.destination_chain_id,
-        }  # fmt: skip
+            "source_chain": tx.source_chain_id,
+            "destination_chain": tx.destination_chain_id,
+        }
         if isinstance(tx, CTxEffects):
             return self._c_value(tx, common)
         creation = None if tx.asset is None else AssetCreation(*self.assets[tx.asset.asset_id])
         return XTransaction(
-            **common, height=tx.height, memo=tx.tx.unsigned.base.memo, asset_created=creation,
-            block_id=None if tx.height is None else BlockID(self.block_ids[PrimaryChain.X, tx.height]),
+            **common,
+            height=tx.height,
+            memo=tx.tx.unsigned.base.memo,
+            asset_created=creation,
+            block_id=None
+            if tx.height is None
+            else BlockID(self.block_ids[PrimaryChain.X, tx.height]),
             is_time_approximate=past,
-        )  # fmt: skip
+        )
 
     def _c_value(self, tx: CTxEffects, common: dict[str, Any]) -> CTransaction:
         moved: list[Any] = [*tx.evm_inputs, *tx.evm_outputs]
         amounts = [Amount(self._asset(account.asset_id), account.amount) for account in moved]
         return CTransaction(
-            **common, height=tx.height, block_id=BlockID(self.block_ids[PrimaryChain.C, tx.height]),
+            **common,
+            height=tx.height,
+            block_id=BlockID(self.block_ids[PrimaryChain.C, tx.height]),
             evm_inputs=tuple(
                 EvmInput(item.address, amount, signers)
                 for item, amount, signers in zip(tx.evm_inputs, amounts, _signed(tx), strict=False)
             ),
             evm_outputs=tuple(
-                EvmOutput(entry.address, amount) for entry, amount in zip(tx.evm_outputs, amounts, strict=False)
+                EvmOutput(entry.address, amount)
+                for entry, amount in zip(tx.evm_outputs, amounts, strict=False)
             ),
-        )  # fmt: skip
+        )
 
     def _p_value(self, tx: TxEffects, time: int) -> PTransaction:
         unsigned: Any = tx.tx.unsigned
@@ -318,11 +374,15 @@ class Model(StakingModel):
         fields: dict[str, Any] = {}
         if stake is not None:
             fields.update(
-                start=stake.period.start_s, end=stake.period.end_s, delegation_fee_shares=stake.period.shares,
-                estimated_reward=stake.potential, reward_addresses=reward_owners(stake.period),
+                start=stake.period.start_s,
+                end=stake.period.end_s,
+                delegation_fee_shares=stake.period.shares,
+                estimated_reward=stake.potential,
+                reward_addresses=reward_owners(stake.period),
                 reward_tx_id=None if stake.closed is None else stake.closed.reward_tx_id,
-                node_id=stake.period.node_id, subnet_id=stake.period.subnet_id,
-            )  # fmt: skip
+                node_id=stake.period.node_id,
+                subnet_id=stake.period.subnet_id,
+            )
         if tx.tx.kind == "RemoveSubnetValidatorTx" and tx.outcome is not TxOutcome.PROPOSED:
             fields.update(node_id=unsigned.node_id, subnet_id=unsigned.subnet_id)
         if tx.tx.kind == "AddSubnetValidatorTx" and tx.outcome is not TxOutcome.PROPOSED:
@@ -349,24 +409,35 @@ class Model(StakingModel):
             base = getattr(unsigned, "base", None)
             fields["memo"] = base.memo if base is not None else b""
         return PTransaction(
-            tx_id=tx.tx.id, kind=tx.api_type, time=time, height=tx.height,
+            tx_id=tx.tx.id,
+            kind=tx.api_type,
+            time=time,
+            height=tx.height,
             block_id=BlockID(self.block_ids[PrimaryChain.P, tx.height]),
             consumed=tuple(self._utxo(consumed.id) for consumed in tx.consumed),
             emitted=tuple(self._utxo(output.id) for output in emitted),
-            value=self._amounts(sum_amounts(emitted)), burned=self._amounts(tx.burned),
-            staked=self._amounts(sum_amounts(out for out in tx.emitted if out.staked)), source_chain=tx.source_chain_id,
-            destination_chain=tx.destination_chain_id, l1_changes=tuple(map(self._l1, tx.l1)),
-            staking_tx_id=None if tx.closed is None else tx.closed.tx_id, **fields,
-        )  # fmt: skip
+            value=self._amounts(sum_amounts(emitted)),
+            burned=self._amounts(tx.burned),
+            staked=self._amounts(sum_amounts(out for out in tx.emitted if out.staked)),
+            source_chain=tx.source_chain_id,
+            destination_chain=tx.destination_chain_id,
+            l1_changes=tuple(map(self._l1, tx.l1)),
+            staking_tx_id=None if tx.closed is None else tx.closed.tx_id,
+            **fields,
+        )
 
     def _l1(self, change: Any) -> L1Change:
         validator = change.validator
         first, proof = self.l1[validator.validation_id]
         return L1Change(
-            validation_id=validator.validation_id, node_id=validator.node_id, subnet_id=validator.subnet_id,
-            weight=validator.weight, remaining_navax=change.balance, change_navax=change.balance_change or None,
+            validation_id=validator.validation_id,
+            node_id=validator.node_id,
+            subnet_id=validator.subnet_id,
+            weight=validator.weight,
+            remaining_navax=change.balance,
+            change_navax=change.balance_change or None,
             bls=bls_credentials(first.validator.public_key, proof),
-        )  # fmt: skip
+        )
 
 
 def _owner(owner: OutputOwners) -> Owner:

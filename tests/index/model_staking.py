@@ -57,11 +57,20 @@ class StakingModel:
         period = stake.period
         assert output.reward is not None
         return Reward(
-            addresses=output.addresses, tx_id=period.tx_id, node_id=period.node_id, staked=period.weight,
-            start=period.start_s, end=period.end_s, kind=RewardType(output.reward.value), utxo_id=output.id,
-            output_index=output.output_index, asset=self._asset(output.asset_id), amount=output.amount,
-            reward_tx_id=tx.tx.id, paid_at=paid_at,
-        )  # fmt: skip
+            addresses=output.addresses,
+            tx_id=period.tx_id,
+            node_id=period.node_id,
+            staked=period.weight,
+            start=period.start_s,
+            end=period.end_s,
+            kind=RewardType(output.reward.value),
+            utxo_id=output.id,
+            output_index=output.output_index,
+            asset=self._asset(output.asset_id),
+            amount=output.amount,
+            reward_tx_id=tx.tx.id,
+            paid_at=paid_at,
+        )
 
     def validations(self) -> list[Validation]:
         ordered = sorted(
@@ -93,9 +102,16 @@ class StakingModel:
             else bls_credentials(period.signer.public_key, period.signer.proof)
         )
         return Validation(
-            tx_id=period.tx_id, node_id=period.node_id, subnet_id=period.subnet_id, staked=period.weight,
-            start=period.start_s, end=period.end_s, state=self._state(stake), fee_shares=period.shares, bls=bls,
-        )  # fmt: skip
+            tx_id=period.tx_id,
+            node_id=period.node_id,
+            subnet_id=period.subnet_id,
+            staked=period.weight,
+            start=period.start_s,
+            end=period.end_s,
+            state=self._state(stake),
+            fee_shares=period.shares,
+            bls=bls,
+        )
 
     def _state(self, stake: Stake) -> PendingState | ActiveState | CompletedState | RemovedState:
         period, shares = stake.period, stake.period.shares
@@ -138,11 +154,12 @@ class StakingModel:
             split_reward(delegation.potential or 0, shares or 0)[0] for delegation in would_pay
         )
         return ActiveState(
-            delegator_count=len(active), total_stake=self._total(period.subnet_id),
+            delegator_count=len(active),
+            total_stake=self._total(period.subnet_id),
             potential=Rewards(stake.potential or 0, due, reward_owners(period)),
             delegated=None if shares is None else weight,
             capacity=None if shares is None else self._capacity(period, weight),
-        )  # fmt: skip
+        )
 
     def _capacity(self, period: StakingPeriod, delegated: int) -> int:
         most, factor = self.max_stakes[period.subnet_id]

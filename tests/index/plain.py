@@ -27,7 +27,7 @@ class PlainIndex(MemoryIndex):
 
 
 def without_bytes(value: Any) -> Any:
-    """Return a transaction without the codec bytes of its outputs, which the model does not make."""
+    """Return a transaction without the codec bytes of its outputs: the model makes none."""
     consumed, emitted = (
         tuple(msgspec.structs.replace(utxo, utxo_bytes=UNSET) for utxo in utxos)
         for utxos in (value.consumed_utxos, value.emitted_utxos)

@@ -100,7 +100,9 @@ async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: 
     with sqlite3.connect(copy) as database:
         database.execute("PRAGMA writable_schema = ON")
         database.execute(
-            "UPDATE sqlite_master SET name = CAST(X'c5ff' AS TEXT), sql = 'CREATE' WHERE name = 'txs'"
+            "UPDATE sqlite_master"
+            " SET name = CAST(X'c5ff' AS TEXT), sql = 'CREATE'"
+            " WHERE name = 'txs'"
         )
     async with open_index(f"sqlite:///{copy}", params()) as index:
         with pytest.raises(IndexDamaged, match="the schema is damaged"):

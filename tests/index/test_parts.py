@@ -179,18 +179,25 @@ def _held(connection: Connection, texts: list[str], chain: PrimaryChain) -> int:
 
 
 CORRUPTIONS = {
-    "an amount": f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)",
-    "an amount that was spent": "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM spends)",
+    "an amount": "UPDATE outputs"
+    " SET amount = amount + 1"
+    f" WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)",
+    "an amount that was spent": "UPDATE outputs"
+    " SET amount = amount + 1"
+    " WHERE key = (SELECT max(output) FROM spends)",
     "a spend": "DELETE FROM spends WHERE output = (SELECT max(output) FROM spends)",
-    "a spend made lately": "DELETE FROM recent_spends WHERE output = (SELECT max(output) FROM recent_spends)",
+    "a spend made lately": "DELETE FROM recent_spends"
+    " WHERE output = (SELECT max(output) FROM recent_spends)",
     "an output": "DELETE FROM unspent WHERE output = (SELECT max(output) FROM unspent)",
-    "an output made lately": "DELETE FROM recent_unspent WHERE output = (SELECT max(output) FROM recent_unspent)",
+    "an output made lately": "DELETE FROM recent_unspent"
+    " WHERE output = (SELECT max(output) FROM recent_unspent)",
     "a block": "DELETE FROM blocks WHERE key = 20",
     "a supply": "UPDATE blocks SET supply = supply + 1 WHERE key = (SELECT max(key) FROM blocks)",
     "a counter": "UPDATE stakings SET active_count = active_count + 1 WHERE is_delegation = 0",
     "a stake": "UPDATE subnets SET total_stake = total_stake - 1",
     "a member's weight": "UPDATE set_changes SET weight = weight + 1 WHERE height = 0",
-    "a change of a set": "DELETE FROM set_changes WHERE height = (SELECT max(height) FROM set_changes)",
+    "a change of a set": "DELETE FROM set_changes"
+    " WHERE height = (SELECT max(height) FROM set_changes)",
     "a transaction": "DELETE FROM txs WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0)",
 }
 

@@ -132,7 +132,9 @@ def as_members(entries: Sequence[ValidatorEntry]) -> dict[bytes, Any]:
 def unspent(reading: ReadSession) -> dict[bytes, Any]:
     """Return what can be spent on the P-Chain, by id: asset, amount, owners."""
     rows = reading.rows(
-        f"SELECT prefix, rest, asset, amount, owner, owners FROM {ALL_UNSPENT} AS u WHERE held_on = 0"
+        "SELECT prefix, rest, asset, amount, owner, owners"
+        f" FROM {ALL_UNSPENT} AS u"
+        " WHERE held_on = 0"
     )
     owners = [_owners(owner, several) for *_, owner, several in rows]
     reading.load_ids(

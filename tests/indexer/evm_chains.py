@@ -446,8 +446,9 @@ def _receipt_json(tx: Tx, place: str, cumulative_gas: int, bloom: int, first_log
     to = "null" if tx.to is None else f'"0x{tx.to.hex()}"'
     return (
         f'{{{place},"contractAddress":{created},"cumulativeGasUsed":"{cumulative_gas:#x}",'
-        f'"effectiveGasPrice":"{25 * GWEI:#x}","from":"0x{tx.sender.hex()}","gasUsed":"{tx.gas_used:#x}",'
-        f'"logs":[{logs}],"logsBloom":"0x{bloom:0512x}","status":"{int(tx.is_successful):#x}","to":{to},"type":"0x2"}}'
+        f'"effectiveGasPrice":"{25 * GWEI:#x}","from":"0x{tx.sender.hex()}",'
+        f'"gasUsed":"{tx.gas_used:#x}","logs":[{logs}],"logsBloom":"0x{bloom:0512x}",'
+        f'"status":"{int(tx.is_successful):#x}","to":{to},"type":"0x2"}}'
     )
 
 
@@ -468,8 +469,9 @@ def _header_json(
     zeros = "0" * 64
     txs = ",".join([f'"{tx_hash}"' for tx_hash in tx_hashes])
     return (
-        f'{{"baseFeePerGas":"0x5d21dba00","blockGasCost":"0x0","difficulty":"0x1","extraData":"0x{"0" * 160}",'
-        f'"gasLimit":"0xe4e1c0","gasUsed":"{gas_used:#x}","hash":"{block_hash}","logsBloom":"0x{bloom:0512x}",'
+        f'{{"baseFeePerGas":"0x5d21dba00","blockGasCost":"0x0","difficulty":"0x1",'
+        f'"extraData":"0x{"0" * 160}","gasLimit":"0xe4e1c0","gasUsed":"{gas_used:#x}",'
+        f'"hash":"{block_hash}","logsBloom":"0x{bloom:0512x}",'
         f'"miner":"0x0100000000000000000000000000000000000000","mixHash":"0x{zeros}","nonce":"0x0000000000000000",'
         f'"number":"{number:#x}","parentHash":"{parent}","receiptsRoot":"0x{root.hex()}",'
         '"sha3Uncles":"0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347","size":"0x3e8",'

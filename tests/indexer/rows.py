@@ -10,13 +10,21 @@ from typing import Any
 from warpseal.index.schema import ALL_SPENDS, ALL_UNSPENT
 
 _TABLES = {
-    "blocks": "SELECT key, hex(block_id), time, kind, size, txs, supply, fees, active, hex(proposer) FROM blocks",
+    "blocks": (
+        "SELECT key, hex(block_id), time, kind, size, txs, supply, fees, active, hex(proposer)"
+        " FROM blocks"
+    ),
     "txs": "SELECT hex(tx_id), height, time, kind, outcome, outs, moved FROM txs",
     "outputs": (
-        "SELECT hex(t.tx_id), hex(r.tx_id), o.position, hex(a.id), o.amount, o.flags, hex(w.id), hex(s.tx_id)"
-        " FROM outputs o LEFT JOIN txs t ON t.key = o.tx LEFT JOIN txs r ON r.key = o.origin"
-        " JOIN ids a ON a.key = o.asset LEFT JOIN ids w ON w.key = o.owner"
-        f" LEFT JOIN {ALL_SPENDS} p ON p.output = o.key LEFT JOIN txs s ON s.key = p.tx"
+        "SELECT hex(t.tx_id), hex(r.tx_id), o.position, hex(a.id), o.amount, o.flags,"
+        " hex(w.id), hex(s.tx_id)"
+        " FROM outputs o"
+        " LEFT JOIN txs t ON t.key = o.tx"
+        " LEFT JOIN txs r ON r.key = o.origin"
+        " JOIN ids a ON a.key = o.asset"
+        " LEFT JOIN ids w ON w.key = o.owner"
+        f" LEFT JOIN {ALL_SPENDS} p ON p.output = o.key"
+        " LEFT JOIN txs s ON s.key = p.tx"
     ),
     "unspent": (
         "SELECT u.prefix, hex(u.rest), hex(a.id), u.amount, u.held_on"
@@ -32,10 +40,14 @@ _TABLES = {
         " FROM assets x JOIN ids i ON i.key = x.asset"
     ),
     "stakings": (
-        "SELECT hex(t.tx_id), s.start_s, s.end_s, s.weight, s.shares, s.state, s.potential, s.earned, s.fees"
-        " FROM stakings s JOIN txs t ON t.key = s.tx"
+        "SELECT hex(t.tx_id), s.start_s, s.end_s, s.weight, s.shares, s.state, s.potential,"
+        " s.earned, s.fees"
+        " FROM stakings s"
+        " JOIN txs t ON t.key = s.tx"
     ),
-    "chains": "SELECT chain, first_height, height, hex(block_id), time, next_tx, is_complete FROM chains",
+    "chains": (
+        "SELECT chain, first_height, height, hex(block_id), time, next_tx, is_complete FROM chains"
+    ),
 }
 
 

@@ -110,7 +110,7 @@ async def test_the_block_of_another_node_is_used_if_the_first_block_is_invalid(
 
 
 def forge(first: int) -> dict[tuple[str, int], bytes]:
-    """Return blocks from a height on that link to each other and to the recorded block below them."""
+    """Return blocks from a height on that link to each other and to the recorded block below."""
     parent, forged = p_blocks()[first - 2], {}
     for height in range(first, len(p_blocks()) + 1):
         parent = PBlock.build("BanffStandardBlock", parent.id, height, parent.time)

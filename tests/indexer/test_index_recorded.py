@@ -1,4 +1,4 @@
-"""The index of the recorded network: complete, and equal to the state of the node that replays it."""
+"""The index of the recorded network: complete, and equal to the state of the replaying node."""
 
 from __future__ import annotations
 
@@ -71,7 +71,11 @@ async def test_the_unspent_outputs_equal_those_of_a_replay_of_all_chains_by_time
         chain_id: number
         for number, chain_id in enumerate((bytes(32), params().x_chain_id, params().c_chain_id))
     }
-    text = f"SELECT u.prefix, u.rest, u.amount, a.id, u.held_on FROM {ALL_UNSPENT} AS u JOIN ids a ON a.key = u.asset"
+    text = (
+        "SELECT u.prefix, u.rest, u.amount, a.id, u.held_on"
+        f" FROM {ALL_UNSPENT} AS u"
+        " JOIN ids a ON a.key = u.asset"
+    )
     expected = {
         (prefix_of(out.id), out.id[8:], out.amount, out.asset_id, chains[out.held_on])
         for out in replayed().outputs.unspent.values()

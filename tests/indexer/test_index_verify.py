@@ -1,4 +1,4 @@
-"""`verify` finds no difference from the recorded node or a simulated one, and finds a changed row."""
+"""`verify` finds no difference from a recorded or simulated node, and finds a changed row."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ async def test_verify_finds_no_difference_between_the_index_and_its_node(tmp_pat
     ("change", "subject"),
     [
         (
-            f"UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)",
+            "UPDATE outputs"
+            " SET amount = amount + 1"
+            f" WHERE key = (SELECT max(output) FROM {ALL_UNSPENT} AS u)",
             "output",
         ),
         (
@@ -184,8 +186,9 @@ async def test_verify_finds_l1_fees_and_sets_of_a_simulated_network_right(
     assert [finding for finding in findings if finding.difference] == []
     assert [finding.grade for finding in doctor] == [Grade.GOOD]
     assert (wrong.subject, wrong.is_compared) == (name, True)
-    of_node = f"{node_id_text(fourth.node_id)}: index weight 9 with key {bytes(48).hex()}, nodes weight 9 with key"
-    assert wrong.difference.startswith(of_node)
+    node_text, key = node_id_text(fourth.node_id), bytes(48).hex()
+    difference = f"{node_text}: index weight 9 with key {key}, nodes weight 9 with key"
+    assert wrong.difference.startswith(difference)
     assert {finding.grade for finding in wrong_doctor} == {Grade.BAD}
     compared_sets = {finding.subject for finding in findings if "validators of" in finding.subject}
     assert len(compared_sets) > 10

@@ -115,7 +115,9 @@ def incomplete(folder: Path) -> set[tuple[bytes, int, bytes]]:
     inputs.
     """
     text = (
-        "SELECT o.detail, o.position, o.amount, i.id FROM outputs o LEFT JOIN ids i ON i.key = o.owner"
+        "SELECT o.detail, o.position, o.amount, i.id"
+        " FROM outputs o"
+        " LEFT JOIN ids i ON i.key = o.owner"
         f" WHERE o.flags & {INCOMPLETE} AND o.flags & 3 = 1"
     )
     return {

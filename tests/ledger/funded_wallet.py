@@ -1,4 +1,4 @@
-"""Inputs, change and signatures of made-up transactions: what there is to spend, as the model says."""
+"""Inputs, change and signatures of made-up transactions, from the unspent outputs of the model."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ CHAIN_TXS = tuple(
     )
     for name in ("avm", "evm")
 )
-"""The transactions of the genesis that create the X- and the C-Chain. Histories use ids that are easy to read."""
+"""The transactions of the genesis that create the X- and the C-Chain.
+
+Histories use ids that are easy to read.
+"""
 X_CHAIN, C_CHAIN = ChainID(b"\x0c" * 32), ChainID(b"\x0d" * 32)
 BANFF_S = BEGIN_S + DAY_S
 UPGRADES = UpgradeTimes(

@@ -1,4 +1,4 @@
-"""Where the P-Chain's state begins: the genesis of the public networks, or somewhere without one."""
+"""The P-Chain's state begins with the genesis of a public network, or later without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contradicts the state is an error that says where and why, and nothing goes on from there."""
+"""A block that contradicts the state is an error with place and reason, and ends the state."""
 
 from __future__ import annotations
 

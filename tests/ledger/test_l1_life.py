@@ -127,9 +127,7 @@ def test_disabling_refunds_once_and_an_inactive_validator_gets_no_refund() -> No
     assert (again.emitted, again.l1[0].balance_change) == ((), 0)
 
 
-def test_a_weight_of_zero_ends_a_validation_with_a_refund_and_another_weight_keeps_the_balance() -> (
-    None
-):
+def test_a_weight_of_zero_refunds_a_validation_and_another_weight_keeps_the_balance() -> None:
     chain = L1(1000 * PRICE, 1000 * PRICE)
     messages = [
         warp(C_CHAIN, b"", L1ValidatorWeight(key, 4, weight).encode())

@@ -1,5 +1,4 @@
-"""The rows of a batch of blocks before they are written, and the outputs that the blocks spend,
-make and release.
+"""The rows of a batch of blocks before they are written, and the outputs that the blocks change.
 
 Spends go first into a small table, and from there many at a time into the large one.
 """
@@ -57,8 +56,8 @@ class SpentBeforeMade(Struct, frozen=True):
 class LateOutput(Struct, frozen=True):
     """Such an output, once it is made.
 
-    output: its own key.
-    owners: keys of its addresses.
+    output: key of the output itself, not of a placeholder.
+    owners: keys of the addresses that own the output.
     """
 
     utxo_id: UtxoID
@@ -78,10 +77,10 @@ class NextKeys(Struct):
 class TxInProgress(Struct):
     """A transaction that is being written.
 
-    kind: number of its type.
-    touched: keys of the addresses that it touches.
+    kind: number of the transaction's type.
+    touched: keys of the addresses that the transaction touches.
 
-    time_s: time of its block.
+    time_s: time of the transaction's block.
     settled_s: time of the block that decided it, mostly the same block.
     """
 
@@ -142,7 +141,7 @@ class IndexBatch:
     ) -> None:
         """Write a transaction and the addresses that it touches.
 
-        outputs: keys of the outputs that it makes.
+        outputs: keys of the outputs that the transaction makes.
 
         The row of a decided proposal replaces the row of the proposal.
         """
@@ -312,9 +311,7 @@ class IndexBatch:
         return keys[output.asset_id], addresses, owner
 
     def _replace_placeholders(self) -> None:
-        """Make the spenders of late outputs name the outputs' own rows and addresses; delete the
-        placeholder rows.
-        """
+        """Give the spenders of late outputs the rows of these outputs instead of placeholders."""
         connection, late = self.connection, self.late
         # Until now the placeholder was the only trace of the output: its spender names it, and only
         # the addresses that the input showed have the spender in their pages. All of that changes
@@ -351,18 +348,18 @@ class AddressTxWriter:
     def add(self, tx: int, kind: int, addresses: Iterable[int]) -> None:
         """Add a transaction that touches addresses."""
         chain, partition = chain_of(tx), partition_of(tx)
-        newest, listed = self._newest.get(chain, (-1, set()))
+        newest, entries = self._newest.get(chain, (-1, set()))
         if partition != newest:
             # Older partitions are not cached.
-            listed = set()
+            entries = set()
             if partition > newest:
-                self._newest[chain] = (partition, listed)
+                self._newest[chain] = (partition, entries)
         for address in addresses:
             self._plain.append((partition, address, tx))
             self._by_kind.append((partition, address, kind, tx))
-            if (address, kind) not in listed:
-                new = {(address, kind), (address, schema.ANY_KIND)} - listed
-                listed |= new
+            if (address, kind) not in entries:
+                new = {(address, kind), (address, schema.ANY_KIND)} - entries
+                entries |= new
                 self._partitions += [(*place, partition) for place in new]
 
     def flush(self, connection: Connection, *, is_new: bool = True) -> None:
@@ -380,7 +377,7 @@ class AddressTxWriter:
 class SpendWriter:
     """Writes spends.
 
-    capacity: the size of the small table.
+    capacity: number of rows in the small table.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -413,7 +410,9 @@ def load_early_spends(
     """Return the outputs among these that were spent before they were made."""
     searched = frozenset(ids)
     text = (
-        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind FROM early_spends e JOIN txs t ON t.key = e.tx"
+        "SELECT e.prefix, e.rest, e.output, e.tx, t.kind"
+        " FROM early_spends e"
+        " JOIN txs t ON t.key = e.tx"
         " WHERE e.prefix IN {keys}"
     )
     early: dict[UtxoID, SpentBeforeMade] = {}

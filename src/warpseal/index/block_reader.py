@@ -34,8 +34,12 @@ from warpseal.resources.text import hex_text, node_text
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 
 _BLOCKS: Final = (
-    "SELECT key, block_id, time, kind, size, first_tx, txs, supply, fees, active, proposer, repeated FROM blocks"
-    " WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT ?"
+    "SELECT key, block_id, time, kind, size, first_tx, txs, supply, fees, active, proposer,"
+    " repeated"
+    " FROM blocks"
+    " WHERE key BETWEEN ? AND ?"
+    " ORDER BY key DESC"
+    " LIMIT ?"
 )
 _NEWEST: Final = (
     "SELECT key FROM blocks WHERE chain = ? AND time <= ? ORDER BY time DESC, key DESC LIMIT 1"
@@ -84,9 +88,7 @@ def blocks(session: ReadSession, query: BlockQuery, page: PageRequest) -> Page[P
 
 
 def blockchain(session: ReadSession, chain_id: ChainID) -> Blockchain | None:
-    """Return a blockchain that the P-Chain has created, or the P-Chain itself if it is indexed from
-    its genesis.
-    """
+    """Return a blockchain that the P-Chain created, or the P-Chain if its genesis is indexed."""
     if chain_id == P_CHAIN:
         genesis_rows = session.rows(
             "SELECT time FROM blocks WHERE key = ?", first_key(NUMBERS[PrimaryChain.P])
@@ -95,7 +97,9 @@ def blockchain(session: ReadSession, chain_id: ChainID) -> Blockchain | None:
     key = session.keys_of([chain_id]).get(chain_id)
     text = (
         "SELECT c.subnet, c.vm_id, c.name, c.genesis, t.height, t.time"
-        " FROM blockchains c JOIN txs t ON t.key = c.tx WHERE c.chain = ?"
+        " FROM blockchains c"
+        " JOIN txs t ON t.key = c.tx"
+        " WHERE c.chain = ?"
     )
     rows = session.rows(text, key) if key is not None else ()
     if not rows:
@@ -118,11 +122,14 @@ def chains_of(
 ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
     """Return the chains that addresses and accounts have touched."""
     keys = session.keys_of([*addresses, *(ACCOUNT + account for account in evm_addresses)])
-    has_txs = [
-        f"EXISTS (SELECT 1 FROM address_partitions a WHERE a.address = i.key AND a.kind = {ANY_KIND}"
-        f" AND a.partition BETWEEN {partition_of(first_key(number))} AND {partition_of(last_key(number))})"
-        for number in range(len(CHAINS))
-    ]
+    has_txs = []
+    for number in range(len(CHAINS)):
+        first, last = partition_of(first_key(number)), partition_of(last_key(number))
+        has_txs.append(
+            "EXISTS (SELECT 1 FROM address_partitions a"
+            f" WHERE a.address = i.key AND a.kind = {ANY_KIND}"
+            f" AND a.partition BETWEEN {first} AND {last})"
+        )
     text = f"SELECT i.key, {', '.join(has_txs)} FROM ids i WHERE i.key IN {{keys}}"
     touched = {
         key: frozenset(chain for chain, is_touched in zip(CHAINS, flags, strict=True) if is_touched)
@@ -150,9 +157,7 @@ def _highest(session: ReadSession, number: int, query: BlockQuery, page: PageReq
 
 
 def _tx_ids(session: ReadSession, rows: Sequence[_BlockRow]) -> dict[int, str]:
-    """Return the ids of the blocks' transactions, by key; the transactions of a page are
-    neighbours.
-    """
+    """Return the ids of the blocks' transactions by key: those of a page are neighbours."""
     blocks = [row for row in rows if row.txs]
     if not blocks:
         return {}

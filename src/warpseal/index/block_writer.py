@@ -48,7 +48,8 @@ class BlockWriter:
         self._x_chain_id = x_chain_id
         self._proposal: TxInProgress | None = None
         text = (
-            "SELECT key, tx_id, kind, time FROM txs"
+            "SELECT key, tx_id, kind, time"
+            " FROM txs"
             " WHERE key = (SELECT next_tx - 1 FROM chains WHERE chain = 0) AND outcome = ?"
         )
         for key, tx_id, kind, time_s in connection.fetch(text, columns.PROPOSED):

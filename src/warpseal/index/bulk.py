@@ -1,5 +1,6 @@
-"""Many rows at once, and rows by many keys, in both databases: COPY and arrays on PostgreSQL,
-prepared rows on SQLite.
+"""Writes many rows at once and reads rows by many keys, in both databases.
+
+PostgreSQL gets COPY and arrays, SQLite prepared rows and JSON.
 
 An id that many rows name is stored once, and has a key.
 
@@ -27,9 +28,7 @@ _PAIRS: Final = "unnest(?::bigint[], ?::bigint[]) AS p(a, b)"
 
 
 def insert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Add rows, their values in the order of the table's columns; no row with an equal key may
-    exist.
-    """
+    """Add rows in the order of the table's columns; no row with an equal key may exist."""
     if not rows:
         return
     if connection.is_postgresql:
@@ -74,7 +73,8 @@ def delete_pairs(
     first, second = table.columns[:2]
     if connection.is_postgresql:
         text = (
-            f"DELETE FROM {table.name} AS t USING unnest({_array_marks((first, second))}) AS gone(a, b)"
+            f"DELETE FROM {table.name} AS t"
+            f" USING unnest({_array_marks((first, second))}) AS gone(a, b)"
             f" WHERE t.{first.name} = gone.a AND t.{second.name} = gone.b"
         )
         connection.run(text, *_arrays(pairs))
@@ -87,12 +87,10 @@ def delete_pairs(
 def fetch_by_pairs(
     connection: Connection, text: str, pairs: Iterable[tuple[int, int]]
 ) -> Iterator[Any]:
-    """Yield the rows of a statement that joins `{pairs}`, numbers p.a and p.b; some thousand at a
-    time.
-    """
-    listed = sorted(pairs)
-    for start in range(0, len(listed), _BATCH_ROWS):
-        part = listed[start : start + _BATCH_ROWS]
+    """Yield the rows of a statement that joins `{pairs}`, numbers p.a and p.b."""
+    sorted_pairs = sorted(pairs)
+    for start in range(0, len(sorted_pairs), _BATCH_ROWS):
+        part = sorted_pairs[start : start + _BATCH_ROWS]
         if connection.is_postgresql:
             yield from connection.fetch(text.replace("{pairs}", _PAIRS), *_arrays(part))
         else:
@@ -101,15 +99,13 @@ def fetch_by_pairs(
 
 def fetch_by_keys(connection: Connection, text: str, keys: Iterable[int]) -> Iterator[Any]:
     """Yield the rows of a statement that names `{keys}`; some thousand keys at a time."""
-    listed = sorted(keys)
-    for start in range(0, len(listed), _BATCH_ROWS):
-        yield from run(connection, text, listed[start : start + _BATCH_ROWS])
+    sorted_keys = sorted(keys)
+    for start in range(0, len(sorted_keys), _BATCH_ROWS):
+        yield from run(connection, text, sorted_keys[start : start + _BATCH_ROWS])
 
 
 def fetch_by_prefix(connection: Connection, text: str, ids: Iterable[bytes]) -> Iterator[Any]:
-    """Yield the rows whose prefixes, `{keys}` in the statement, belong to ids; other ids may have
-    them as well.
-    """
+    """Yield the rows whose prefixes, `{keys}` in the statement, are those of ids, or of others."""
     return fetch_by_keys(connection, text, {prefix_of(raw) for raw in ids})
 
 
@@ -127,24 +123,23 @@ def fetch_by_id(
 
 
 def run(connection: Connection, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
-    """Run a statement of which `{keys}` is a list of numbers; the other values (`?`) come behind it
-    in the text.
+    """Run a statement in which a list of numbers, `{keys}`, comes before the other values (`?`).
 
     Returns its rows, none for a statement without any.
     """
-    listed = list(keys)
+    key_list = list(keys)
     if connection.is_postgresql:
         return connection.fetch(
-            text.replace("IN {keys}", "= ANY(?::bigint[])"), _array(listed), *values
+            text.replace("IN {keys}", "= ANY(?::bigint[])"), _array(key_list), *values
         )
-    return connection.fetch(_sqlite_text(text), json.dumps(listed), *values)
+    return connection.fetch(_sqlite_text(text), json.dumps(key_list), *values)
 
 
 class IdTable:
     """Keys of ids.
 
     `load` reads all ids of a batch at a time, then `keys` has them.
-    capacity: number of cached ones.
+    capacity: number of keys in memory.
     """
 
     def __init__(self, connection: Connection, capacity: int) -> None:
@@ -184,13 +179,19 @@ def _sqlite_text(text: str) -> str:
 @lru_cache(_MOST_TEXTS)
 def _sqlite_pairs_text(text: str) -> str:
     """Return a statement whose `{pairs}` are a JSON array of arrays; SQLite reads them first."""
-    listed = "(SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b FROM json_each(?)) AS p"
-    return text.replace("{pairs} JOIN", f"{listed} CROSS JOIN")
+    rows = (
+        "(SELECT json_extract(value, '$[0]') AS a, json_extract(value, '$[1]') AS b"
+        " FROM json_each(?)) AS p"
+    )
+    return text.replace("{pairs} JOIN", f"{rows} CROSS JOIN")
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[Row], on_conflict: str) -> None:
     if rows and connection.is_postgresql:
-        text = f"INSERT INTO {table.name} ({table.names}) SELECT * FROM unnest({_array_marks(table.columns)})"
+        text = (
+            f"INSERT INTO {table.name} ({table.names})"
+            f" SELECT * FROM unnest({_array_marks(table.columns)})"
+        )
         connection.run(text + on_conflict, *_arrays(rows))
     else:
         connection.run_many(table.insert_text + on_conflict, rows)

@@ -1,6 +1,4 @@
-"""The checkpoint of a chain, and the status of its indexing, written by the indexer and read by the
-API.
-"""
+"""The checkpoint of a chain and the status of its indexing, from the indexer to the API."""
 
 from __future__ import annotations
 
@@ -16,7 +14,8 @@ from warpseal.resources.progress import ChainProgress, ChainStop
 class Checkpoint(Struct, frozen=True):
     """The last written block of a chain.
 
-    first_height: the first one; proposer: proposer of the block at `height`.
+    first_height: height of the first indexed block.
+    proposer: proposer of the block at `height`.
 
     is_complete: whether the index has everything before `first_height`.
     """
@@ -40,7 +39,7 @@ class ChainStatus(Struct, frozen=True):
     is_node_behind: whether the node is not bootstrapped, or behind another one.
     stopped, stopped_at, detail, raw: reason, height, text and bytes of a stop, else "" and None; a
         damaged index has no height.
-    rate_blocks_s, eta_s: pace of catching up.
+    rate_blocks_s, eta_s: pace of catching up, and the time that it still takes.
     waiting: sentence with the reason of a wait, else "".
     written_at: unix seconds of this status.
     waiting_since: unix seconds since when the chain waits below the last block of its nodes; 0 in

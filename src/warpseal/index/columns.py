@@ -1,5 +1,4 @@
-"""What the columns of the index hold: numbers of types, flags of outputs, and rare fields as
-MessagePack.
+"""The content of columns: numbers of types, flags of outputs, and rare fields as MessagePack.
 
 Source of truth: this module; numbers are never given a new meaning. The names of types are the
 nodes' own. In MessagePack a field has one letter, and with its default value it takes no bytes. Its
@@ -70,17 +69,19 @@ ChainRef = int | bytes
 class TxDetail(msgspec.Struct, omit_defaults=True, gc=False):
     """The fields of a transaction that have no columns.
 
-    inputs: keys of the outputs that it consumes, in its order; released: keys of the released ones.
-    burned: by asset;
+    inputs: keys of the outputs that it consumes, in its order.
+    released: keys of the outputs that it releases.
+    burned: burned amounts by key of the asset.
     l1_funded: asset and amount put into balances of L1 validators.
-    source, destination: of imports and exports.
-    manager: its chain and address.
-    l1: L1 validators after it (key, weight, balance, change).
-    owner: a subnet's (locktime, threshold, addresses).
-    closes: the staking that it closes: its key, or its id if it is not indexed.
-    bls: key and proof.
-    signatures: each once; signers: the public key of each, empty if there is none; signed: for each
-        input, the places of its signatures.
+    source, destination: other chain of an import or export.
+    manager: chain and address of the manager of an L1.
+    l1: L1 validators after the transaction (key, weight, balance, change).
+    owner: owner of a subnet (locktime, threshold, addresses).
+    closes: key of the staking that it closes, or the id of a staking that is not indexed.
+    bls: public key and proof of possession.
+    signatures: signatures of all inputs, each once.
+    signers: public key of each signature, empty without one.
+    signed: places of the signatures of each input.
     accounts: EVM inputs or outputs (account, asset, amount, signatures).
     """
 
@@ -110,7 +111,7 @@ class TxDetail(msgspec.Struct, omit_defaults=True, gc=False):
 class OutputDetail(msgspec.Struct, omit_defaults=True, gc=False):
     """The rare fields of an output.
 
-    tx_id: ID of the transaction that made it, if that is not indexed.
+    tx_id: ID of the transaction that made the output, if that is not indexed.
     """
 
     locktime: int = field(name="l", default=0)
@@ -123,7 +124,7 @@ class OutputDetail(msgspec.Struct, omit_defaults=True, gc=False):
 class StakeDetail(msgspec.Struct, omit_defaults=True, gc=False):
     """Keys of the addresses that a staking's rewards go to: its own, and those for delegations.
 
-    bls: key and proof.
+    bls: public key and proof of possession.
     """
 
     own: tuple[int, ...] = field(name="v", default=())
@@ -168,8 +169,8 @@ class OutputFlags(NamedTuple):
 
     created_on, held_on: numbers of the chains that made it, and where it can be spent.
 
-    is_staked: a staking made it.
-    is_incomplete: it is only known from the input that spent it.
+    is_staked: whether a staking made the output.
+    is_incomplete: whether only the input that spent the output is indexed.
     """
 
     created_on: int

@@ -1,5 +1,4 @@
-"""Checks that the index is consistent: derived numbers are computed again from other rows and
-compared.
+"""Checks of the index: derived numbers are computed again from other rows and compared.
 
 Balances, supply and L1 balances are computed from the rows alone, so that `index verify` can
 compare them with a node's. Addresses and validations to compare are drawn at random.
@@ -40,7 +39,8 @@ class Inconsistency(Struct, frozen=True):
 class HeldOutput(Struct, frozen=True):
     """An unspent output.
 
-    is_transfer: it holds an amount; locktime, stakeable_locktime: unix seconds.
+    is_transfer: whether the output holds an amount.
+    locktime, stakeable_locktime: unix seconds.
     """
 
     utxo_id: UtxoID
@@ -53,9 +53,7 @@ class HeldOutput(Struct, frozen=True):
 
 
 def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) -> list[HeldOutput]:
-    """Return the unspent outputs of an address in a chain's state, without exported and staked
-    ones.
-    """
+    """Return the unspent outputs of an address on a chain, except exported and staked ones."""
     session = ReadSession(connection)
     unspent: list[HeldOutput] = []
     owner = session.keys_of([address]).get(address)
@@ -64,16 +62,20 @@ def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) 
     number = NUMBERS[chain]
     low, high = first_key(number), last_key(number)
     text = (
-        "SELECT t.key, t.first_out, t.outs FROM address_txs a JOIN txs t ON t.key = a.tx"
-        " WHERE a.address = ? AND a.tx BETWEEN ? AND ? ORDER BY a.tx LIMIT ?"
+        "SELECT t.key, t.first_out, t.outs"
+        " FROM address_txs a"
+        " JOIN txs t ON t.key = a.tx"
+        " WHERE a.address = ? AND a.tx BETWEEN ? AND ?"
+        " ORDER BY a.tx"
+        " LIMIT ?"
     )
     while rows := session.rows(text, owner, low, high, _BATCH_ROWS):
         low = rows[-1][0] + 1
         keys = [key for _, first, outs in rows for key in range(first, first + outs)]
         outputs = OutputReader(session)
         outputs.load(keys)
-        gone = outputs.spenders.keys() | _still_staked(session, keys)
-        for row in (outputs.rows[key] for key in keys if key not in gone):
+        unavailable = outputs.spenders.keys() | _still_staked(session, keys)
+        for row in (outputs.rows[key] for key in keys if key not in unavailable):
             if owner in row.addresses and row.flags.held_on == number:
                 output = HeldOutput(
                     utxo_id=outputs.utxo_id(row),
@@ -89,9 +91,7 @@ def held_outputs(connection: Connection, address: Address, chain: PrimaryChain) 
 
 
 def l1_balance(connection: Connection, validation_id: ValidationID) -> int | None:
-    """Compute the balance of an L1 validator, nAVAX, after the last indexed block; None: it is not
-    indexed.
-    """
+    """Return the balance of an L1 validator after the last block, nAVAX; None without a row."""
     session = ReadSession(connection)
     key = session.keys_of([validation_id]).get(validation_id)
     if key is None:
@@ -102,9 +102,7 @@ def l1_balance(connection: Connection, validation_id: ValidationID) -> int | Non
 
 
 def incomplete_chains(connection: Connection) -> frozenset[PrimaryChain]:
-    """Return the chains of which the index lacks something before the first block, such as the
-    genesis.
-    """
+    """Return the chains whose beginning, such as the genesis, the index lacks."""
     session = ReadSession(connection)
     return frozenset(
         CHAINS[row[0]]
@@ -137,7 +135,11 @@ def find_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
 def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
     """Compare the unspent outputs with all outputs, less those that were spent or are staked."""
     last, counted = 0, 0
-    text = f"SELECT output, prefix, rest, amount, held_on FROM {ALL_UNSPENT} AS u WHERE output BETWEEN ? AND ?"
+    text = (
+        "SELECT output, prefix, rest, amount, held_on"
+        f" FROM {ALL_UNSPENT} AS u"
+        " WHERE output BETWEEN ? AND ?"
+    )
     while rows := session.rows(
         "SELECT key FROM outputs WHERE key > ? ORDER BY key LIMIT ?", last, _BATCH_ROWS
     ):
@@ -149,22 +151,20 @@ def _check_unspent(session: ReadSession) -> Iterator[Inconsistency]:
         unspent = {row[0]: (row[1], bytes(row[2]), from_column(row[3]), row[4]) for row in columns}
         locked = _still_staked(session, keys)
         for key in keys:
-            row, listed = outputs.rows[key], unspent.get(key)
-            counted += listed is not None
-            own_id = outputs.utxo_id(row)
-            name, expected = (
-                f"output {own_id.hex()}",
-                (prefix_of(own_id), own_id[8:], row.amount, row.flags.held_on),
-            )
+            row, unspent_row = outputs.rows[key], unspent.get(key)
+            output_id = outputs.utxo_id(row)
+            subject = f"output {output_id.hex()}"
+            expected = (prefix_of(output_id), output_id[8:], row.amount, row.flags.held_on)
             is_unspent = key not in outputs.spenders and key not in locked
-            if listed is None and is_unspent:
-                yield Inconsistency(name, "unspent, but not listed so")
-            elif listed is not None and not is_unspent:
-                yield Inconsistency(name, "listed as unspent, but a spend is recorded")
-            elif listed is not None and listed != expected:
-                yield Inconsistency(
-                    name, f"unspent row {listed[2:]}, output {expected[2:]}, or the ids differ"
-                )
+            counted += unspent_row is not None
+            if unspent_row is None:
+                if is_unspent:
+                    yield Inconsistency(subject, "unspent, but not listed so")
+            elif not is_unspent:
+                yield Inconsistency(subject, "listed as unspent, but a spend is recorded")
+            elif unspent_row != expected:
+                reason = f"unspent row {unspent_row[2:]}, output {expected[2:]}, or the ids differ"
+                yield Inconsistency(subject, reason)
     total = session.rows(f"SELECT count(*) FROM {ALL_UNSPENT} AS u")[0][0]
     if total != counted:
         yield Inconsistency("unspent", f"{total} rows, but {counted} of them belong to outputs")
@@ -192,8 +192,9 @@ def _check_flows(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _flow(session: ReadSession, outputs: OutputReader, tx: TxRow) -> dict[AssetID, int]:
-    """Return inputs less outputs, without what the chain itself pays: rewards, and balances of L1
-    validators.
+    """Return inputs less outputs, without what the chain itself pays.
+
+    It pays rewards, and refunds balances of L1 validators.
     """
     flow: dict[AssetID, int] = {}
     detail = tx.detail
@@ -220,16 +221,16 @@ def _flow(session: ReadSession, outputs: OutputReader, tx: TxRow) -> dict[AssetI
 def _still_staked(session: ReadSession, keys: Sequence[int]) -> set[int]:
     """Return the outputs that an unfinished staking locks."""
     text = (
-        "SELECT o.key FROM outputs o JOIN stakings s ON s.tx = o.tx"
+        "SELECT o.key"
+        " FROM outputs o"
+        " JOIN stakings s ON s.tx = o.tx"
         " WHERE o.key IN {keys} AND o.flags & 128 <> 0 AND s.state < 2"
     )
     return {row[0] for row in session.by_keys(text, keys)}
 
 
 def _check_blocks(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compare each chain's blocks with its last height, and the transactions with the blocks that
-    hold them.
-    """
+    """Compare each chain's blocks with its last height, and with its transactions."""
     for number, chain in enumerate(CHAINS):
         rows = session.rows(
             "SELECT first_height, height, next_tx FROM chains WHERE chain = ?", number
@@ -247,7 +248,9 @@ def _check_blocks(session: ReadSession) -> Iterator[Inconsistency]:
         if newest[0][0] != next_tx - 1:
             yield Inconsistency(chain, f"the last transaction is {newest[0][0]}, not {next_tx - 1}")
         lost = session.rows(
-            "SELECT count(*) FROM txs t WHERE t.key BETWEEN ? AND ? AND t.height IS NOT NULL"
+            "SELECT count(*)"
+            " FROM txs t"
+            " WHERE t.key BETWEEN ? AND ? AND t.height IS NOT NULL"
             f" AND NOT EXISTS (SELECT 1 FROM blocks b WHERE b.key = {bounds[0]} + t.height)",
             *bounds,
         )[0][0]
@@ -256,14 +259,14 @@ def _check_blocks(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _check_stakings(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compare the counters of validators with their delegations, and the stake of subnets with
-    their stakers.
-    """
+    """Compare counters of validators with delegations, and the stake of subnets with stakers."""
     counted: Mapping[int, tuple[int, int]] = {
         row[0]: (row[1], int(row[2] or 0))
         for row in session.rows(
-            "SELECT validator, count(*), sum(weight) FROM stakings"
-            " WHERE is_delegation = 1 AND state = 1 AND validator IS NOT NULL GROUP BY validator"
+            "SELECT validator, count(*), sum(weight)"
+            " FROM stakings"
+            " WHERE is_delegation = 1 AND state = 1 AND validator IS NOT NULL"
+            " GROUP BY validator"
         )
     }
     for tx, count, weight in session.rows(
@@ -284,9 +287,7 @@ def _check_stakings(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compute the supply of the last block from the first block's and all stakings since; yield a
-    difference.
-    """
+    """Compare the supply of the last block with the first block's and all stakings since."""
     supplies = [
         session.rows(f"SELECT supply FROM blocks WHERE chain = ? ORDER BY key {order} LIMIT 1", P)
         for order in ("ASC", "DESC")
@@ -297,12 +298,16 @@ def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
     before, now = supplies[0][0][0], supplies[1][0][0]
     # The row of block 0 counts the stakings of the genesis.
     of_genesis = session.rows(
-        "SELECT coalesce(sum(s.potential), 0) FROM stakings s JOIN txs t ON t.key = s.tx"
+        "SELECT coalesce(sum(s.potential), 0)"
+        " FROM stakings s"
+        " JOIN txs t ON t.key = s.tx"
         " WHERE s.subnet = ? AND t.height = 0",
         primary,
     )[0][0]
     minted = session.rows(
-        "SELECT coalesce(sum(s.potential), 0) FROM stakings s LEFT JOIN txs t ON t.key = s.closed_by"
+        "SELECT coalesce(sum(s.potential), 0)"
+        " FROM stakings s"
+        " LEFT JOIN txs t ON t.key = s.closed_by"
         " WHERE s.subnet = ? AND (s.state < 2 OR t.outcome = 2)",
         primary,
     )[0][0]
@@ -314,13 +319,22 @@ def _check_supply(session: ReadSession) -> Iterator[Inconsistency]:
 
 
 def _check_sets(session: ReadSession) -> Iterator[Inconsistency]:
-    """Compare each snapshot of a validator set with the changes up to it, and the last set with the
-    subnet's stake.
-    """
+    """Compare snapshots of validator sets with the changes, and the last set with the stake."""
     l1s = {row[0] for row in session.rows("SELECT DISTINCT subnet FROM validations")}
     stakes = dict(session.rows("SELECT subnet, total_stake FROM subnets"))
-    next_snapshot = "SELECT height, body FROM set_snapshots WHERE subnet = ? AND height > ? ORDER BY height LIMIT 1"
-    changes = "SELECT member, weight FROM set_changes WHERE subnet = ? AND height > ? AND height <= ? ORDER BY height"
+    next_snapshot = (
+        "SELECT height, body"
+        " FROM set_snapshots"
+        " WHERE subnet = ? AND height > ?"
+        " ORDER BY height"
+        " LIMIT 1"
+    )
+    changes = (
+        "SELECT member, weight"
+        " FROM set_changes"
+        " WHERE subnet = ? AND height > ? AND height <= ?"
+        " ORDER BY height"
+    )
     for (subnet,) in session.rows("SELECT DISTINCT subnet FROM set_snapshots ORDER BY subnet"):
         weights: dict[int, int] = {}
         last = -1
@@ -360,13 +374,15 @@ def current_supply(connection: Connection) -> int | None:
 
 
 def sample_addresses(connection: Connection, count: int, random: Random) -> list[Address]:
-    """Draw at most `count` addresses: half of all known ones, half of those that hold an output
-    now.
-    """
+    """Draw at most `count` addresses, half of them from those that hold an output now."""
     addresses = "SELECT address FROM address_partitions WHERE address >= ? ORDER BY address LIMIT 1"
     owners = (
-        "SELECT o.owner FROM outputs o WHERE o.key >= ? AND o.owner IS NOT NULL"
-        f" AND NOT EXISTS (SELECT 1 FROM {ALL_SPENDS} s WHERE s.output = o.key) ORDER BY o.key LIMIT 1"
+        "SELECT o.owner"
+        " FROM outputs o"
+        " WHERE o.key >= ? AND o.owner IS NOT NULL"
+        f" AND NOT EXISTS (SELECT 1 FROM {ALL_SPENDS} s WHERE s.output = o.key)"
+        " ORDER BY o.key"
+        " LIMIT 1"
     )
     ids = _sample_ids(connection, addresses, ("address_partitions", "address"), count // 2, random)
     ids += _sample_ids(connection, owners, ("outputs", "key"), count - count // 2, random)
@@ -387,7 +403,7 @@ def _sample_ids(
 ) -> list[bytes]:
     """Return the ids that a statement finds behind random places.
 
-    drawn_from: a table, and its column of places.
+    drawn_from: name of a table, and of its column with the places.
     """
     session = ReadSession(connection)
     table, column = drawn_from

@@ -1,6 +1,4 @@
-"""The database of the index: a SQLite file of its own, or a schema of its own in a PostgreSQL
-database.
-"""
+"""The database of the index: a SQLite file, or a schema in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ SCHEMA: Final = "warpseal_index"
 MIGRATIONS: Final = Migrations(VERSIONS, create_all_tables)
 
 UNDECODABLE: Final = (msgspec.DecodeError, ZstdError, UnicodeDecodeError)
-"""Errors of decoding what a row holds. sqlite3 also raises the last one, for a schema that is damaged later."""
+"""Errors of decoding a row; sqlite3 raises the last one for a schema that is damaged later."""
 
 BAD_ROWS: Final = (
     AssertionError,
@@ -59,7 +57,7 @@ _LOG_OF_CACHE: Final = 0.5
 def index_url(settings: IndexSettings, folder: Path | None) -> StoreUrl:
     """Return the URL of the index.
 
-    folder: the network's folder of a daemon.
+    folder: folder that a daemon has for the network.
 
     Raises StartupError if there is no place for it.
     """
@@ -84,9 +82,9 @@ def writing_index(
 
     Raises StartupError, StoreDown.
 
-    log_of_cache: the size of SQLite's log, by that of its page cache.
-    page_bytes: of the pages of a new file.
-    has_lock: whether readers see it by a lock.
+    log_of_cache: size of SQLite's log as a multiple of the size of its page cache.
+    page_bytes: size of the pages of a new file.
+    has_lock: whether a lock shows readers that a writer is connected.
     """
     if url.path is not None:
         try:
@@ -135,9 +133,7 @@ def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Raise StoreDown or IndexDamaged for an error of the database or of its rows, without the
-    password of its URL.
-    """
+    """Raise StoreDown or IndexDamaged for an error of the database, without its password."""
     try:
         yield
     except (DriverError, *UNDECODABLE) as error:
@@ -148,8 +144,7 @@ def translate_errors(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def translate_bad_rows() -> Iterator[None]:
-    """Raise IndexDamaged for an error of reading rows; `translate_errors` around it translates the
-    database's.
+    """Raise IndexDamaged for an error of reading rows.
 
     The block only reads rows: an error of a caller's arguments would count as damage.
     """
@@ -162,9 +157,7 @@ def translate_bad_rows() -> Iterator[None]:
 
 
 def file_number(path: Path | None) -> int:
-    """Return the number of a file, which another file in its place does not have; 0 of a server or
-    a missing file.
-    """
+    """Return the inode of a file; 0 for a server or a missing file."""
     try:
         return path.stat().st_ino if path is not None else 0
     except OSError:
@@ -181,7 +174,5 @@ def rebuild_hint(url: StoreUrl) -> str:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether an error says that the file is no database any more, or that a part of it is
-    damaged.
-    """
+    """Return whether an error says that the file, or a part of it, is no database."""
     return isinstance(error, UNDECODABLE) or is_file_damage(error)

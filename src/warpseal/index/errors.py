@@ -6,9 +6,7 @@ from warpseal.store.errors import StoreDown
 
 
 class IndexDamaged(StoreDown):
-    """The index cannot be read, or its content contradicts itself or the blocks in it: it must be
-    made again.
-    """
+    """The index cannot be read, or contradicts itself or its blocks, and must be made again."""
 
     code = "index_damaged"
     _text = "the index is damaged: {}"

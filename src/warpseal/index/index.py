@@ -1,6 +1,4 @@
-"""The reader of the index: queries run in a reading thread, the progress of the chains comes from
-memory.
-"""
+"""The reader of the index: queries run in a thread, the progress of chains is in memory."""
 
 from __future__ import annotations
 
@@ -125,9 +123,7 @@ class Index:
             self._signing_reader.cache.clear()
 
     def progress(self) -> Sequence[ChainProgress]:
-        """Return the progress of each chain that has a block or a status, in the order P, X, C;
-        from memory.
-        """
+        """Return the progress of each chain that has a block or a status, in the order P, X, C."""
         return self._progress
 
     def damage(self) -> str | None:
@@ -135,9 +131,7 @@ class Index:
         return self._reader.damage.reason
 
     def page_counts(self) -> Mapping[PrimaryChain, Mapping[str, int]]:
-        """Return the number of pages that were requested since the start, by chain and by the kind
-        of their items.
-        """
+        """Return the number of pages requested since the start, by chain and kind of items."""
         return self._page_counts
 
     async def transactions(self, query: TransactionQuery, page: PageRequest) -> Page[Transaction]:
@@ -198,8 +192,8 @@ class Index:
     ) -> P:
         """Return a page that a query reads in one snapshot, and count it. Raises StoreDown.
 
-        kind: what it lists.
-        chain: the chain whose items it lists.
+        kind: kind of the items.
+        chain: chain that has the items.
         """
         self._page_counts.setdefault(chain, Counter())[kind] += 1
         return await self._reader.read(query)
@@ -210,9 +204,7 @@ def _height(chain: ChainProgress) -> int:
 
 
 def _read_heights(session: ReadSession) -> Mapping[str, int]:
-    """Return the height of each primary chain, -1 before its first block, so that a chain is never
-    left out.
-    """
+    """Return the height of each primary chain, -1 before its first block."""
     heights = dict(session.rows("SELECT chain, height FROM chains"))
     return {chain.value: heights.get(number, -1) for number, chain in enumerate(CHAINS)}
 

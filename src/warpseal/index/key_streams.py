@@ -1,5 +1,4 @@
-"""The keys of the transactions that match a query, in order, from covering indexes, merged and
-never sorted as a whole.
+"""The keys of the transactions of a query in order: merged from indexes, never sorted.
 
 The cost of a page does not depend on its position, since every statement begins at a key.
 """
@@ -26,10 +25,14 @@ MOST_SCANNED: Final = 2_000
 
 # The directory has the partitions of an address; CROSS JOIN makes SQLite read it first.
 _OF_PARTITIONS: Final = (
-    "SELECT t.tx FROM address_partitions p CROSS JOIN {table} t"
+    "SELECT t.tx"
+    " FROM address_partitions p"
+    " CROSS JOIN {table} t"
     " WHERE p.address = {{0}} AND p.kind = {kind}"
     " AND t.partition = p.partition AND t.address = p.address{same_kind}"
-    " AND p.partition BETWEEN ? AND ? AND t.tx BETWEEN ? AND ? ORDER BY p.partition {order}, t.tx {order} LIMIT ?"
+    " AND p.partition BETWEEN ? AND ? AND t.tx BETWEEN ? AND ?"
+    " ORDER BY p.partition {order}, t.tx {order}"
+    " LIMIT ?"
 )
 
 
@@ -55,7 +58,7 @@ class KeyRange(Struct, frozen=True):
 class KeyPage(Struct, frozen=True):
     """Keys in order.
 
-    scanned_to: the last candidate that was read; None if all were.
+    scanned_to: last candidate that was read; None if there are no further ones.
     """
 
     keys: Sequence[int]
@@ -90,8 +93,7 @@ def merged_keys(
     values: Sequence[int],
     key_range: KeyRange,
 ) -> list[int]:
-    """Return the first keys that a statement finds for any combination of the filters' keys,
-    without duplicates.
+    """Return the first keys of a statement for any combination of the filters' keys, each once.
 
     text: has `{0}` and, for two filters, `{1}` for a key of each, and `?` for the values, the limit
         last.
@@ -140,7 +142,7 @@ def _first_at(session: ReadSession, number: int, time_s: int) -> int:
 
 
 def _first_pre_linearization_at(session: ReadSession, time_s: int, before: int) -> int:
-    """Return the first key at or after a time among the X-Chain's pre-linearization transactions."""
+    """Return the first key of the X-Chain's pre-linearization transactions at or after a time."""
     rows = session.rows("SELECT first_tx FROM blocks WHERE chain = ? ORDER BY key LIMIT 1", X)
     newest = session.rows(
         "SELECT max(key) FROM txs WHERE key BETWEEN ? AND ?", first_key(X), last_key(X)
@@ -191,14 +193,17 @@ def _validation_keys(
 ) -> KeyPage:
     """Filter the transactions of one L1 validator; there are few.
 
-    addresses: None for any.
+    addresses: keys of addresses; None for any address.
     """
     validation = session.keys_of([validation_id]).get(validation_id)
     if validation is None:
         return KeyPage(())
     text = (
-        "SELECT tx, kind FROM validation_txs WHERE validation = ? AND tx BETWEEN ? AND ?"
-        f" ORDER BY tx {key_range.order} LIMIT ?"
+        "SELECT tx, kind"
+        " FROM validation_txs"
+        " WHERE validation = ? AND tx BETWEEN ? AND ?"
+        f" ORDER BY tx {key_range.order}"
+        " LIMIT ?"
     )
     rows = session.rows(text, validation, key_range.low, key_range.high, MOST_SCANNED)
     keys = [key for key, kind in rows if not kinds or kind in kinds]
@@ -229,7 +234,13 @@ def _chain_keys(
 ) -> KeyPage:
     """Filter all transactions of a chain."""
     most = MOST_SCANNED if kinds else limit
-    text = f"SELECT key, kind FROM txs WHERE key BETWEEN ? AND ? ORDER BY key {key_range.order} LIMIT ?"
+    text = (
+        "SELECT key, kind"
+        " FROM txs"
+        " WHERE key BETWEEN ? AND ?"
+        f" ORDER BY key {key_range.order}"
+        " LIMIT ?"
+    )
     rows = session.rows(text, key_range.low, key_range.high, most)
     keys = list(islice((key for key, kind in rows if not kinds or kind in kinds), limit))
     return KeyPage(keys, rows[-1][0] if kinds and len(rows) == most and len(keys) < limit else None)

@@ -17,8 +17,11 @@ _VALIDATIONS: Final = (
     "SELECT v.validation, v.node, v.subnet, v.bls,"
     " (SELECT min(t.tx) FROM validation_txs t WHERE t.validation = v.validation),"
     " (SELECT max(t.tx) FROM validation_txs t WHERE t.validation = v.validation),"
-    " (SELECT max(2 * s.block + s.is_behind) FROM validation_stops s WHERE s.validation = v.validation)"
-    " FROM validations v WHERE "
+    " (SELECT max(2 * s.block + s.is_behind)"
+    " FROM validation_stops s"
+    " WHERE s.validation = v.validation)"
+    " FROM validations v"
+    " WHERE "
 )
 _TXS: Final = "SELECT key, time, height, detail FROM txs WHERE key IN {keys}"
 _FEES: Final = "SELECT key, coalesce(fees, 0) FROM blocks WHERE key IN {keys}"
@@ -31,9 +34,9 @@ class L1ValidatorRow(NamedTuple):
     bls: public key and proof of possession.
 
     start_s: unix seconds.
-    began_in: the height of the block that has the transaction that began it.
-    weight: 0 if it was removed.
-    balance: nAVAX, 0 if it is inactive.
+    began_in: height of the block with the transaction that began the validation.
+    weight: weight of the validator, 0 after its removal.
+    balance: balance of the validator in nAVAX, 0 while it is inactive.
     """
 
     validation: int
@@ -51,7 +54,7 @@ def read_l1_rows(
 ) -> list[L1ValidatorRow]:
     """Return validators after the last indexed block, which has this height.
 
-    condition: behind WHERE, on `validations v`, with `?` for the values.
+    condition: SQL behind WHERE, on `validations v`, with `?` for the values.
     """
     rows = session.rows(_VALIDATIONS + condition, *values)
     touches = {key for _, _, _, _, first, last, _ in rows for key in (first, last)}
@@ -85,7 +88,5 @@ def read_l1_rows(
 
 
 def _changes_in(detail: bytes) -> dict[int, tuple[int, int]]:
-    """Return the weight and the balance of each validator after a transaction, by the key of its
-    validation.
-    """
+    """Return weight and balance of each validator after a transaction, by key of its validation."""
     return {key: (weight, balance) for key, weight, balance, _ in decode_tx(bytes(detail)).l1}

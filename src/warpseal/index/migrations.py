@@ -1,6 +1,4 @@
-"""The schema versions of the index: they change the stored tables, and derived ones are made again,
-empty.
-"""
+"""The schema versions of the index: stored tables are changed, derived ones dropped."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def _rename_tables(connection: Connection) -> None:
 
 
 def _add_validator_sets(connection: Connection) -> None:
-    """Create the tables of the sets, and keep all other rows: the sets begin with the next start of
-    the indexer.
-    """
+    """Create the tables of the sets, which begin with the next start, and keep all other rows."""
     for table in (SET_MEMBERS, SET_CHANGES, SET_SNAPSHOTS):
         # An earlier step of the same upgrade may have created them with all others.
         table.create(connection, if_missing=True)

@@ -29,12 +29,20 @@ from warpseal.resources.outputs import AvmUtxo, PrimaryNetworkUtxo, UtxoCredenti
 from warpseal.resources.text import NetworkText, hex_text
 from warpseal.warp.ids import id_text
 
-_OUTPUTS: Final = 'SELECT key, tx, origin, "position", asset, amount, flags, owner, owners, detail FROM outputs WHERE key IN {keys}'
+_OUTPUTS: Final = (
+    'SELECT key, tx, origin, "position", asset, amount, flags, owner, owners, detail'
+    " FROM outputs"
+    " WHERE key IN {keys}"
+)
 _SPENDS: Final = tuple(
     f"SELECT output, tx FROM {table} WHERE output IN {{keys}}"
     for table in ("spends", "recent_spends")
 )
-_TXS: Final = "SELECT key, tx_id, height, time, kind, outcome, first_out, outs, moved, detail FROM txs WHERE key IN {keys}"
+_TXS: Final = (
+    "SELECT key, tx_id, height, time, kind, outcome, first_out, outs, moved, detail"
+    " FROM txs"
+    " WHERE key IN {keys}"
+)
 _TIMES: Final = "SELECT tx, start_s, end_s FROM stakings WHERE tx IN {keys}"
 _KIND_NAMES: Final = {kind: kind.value.upper().replace("-", "_") for kind in OutputKind}
 _NO_DETAIL: Final = OutputDetail()
@@ -45,7 +53,7 @@ class OutputRow:
     """A row of `outputs`.
 
     tx, asset, addresses: keys.
-    origin: key of another transaction whose id it has.
+    origin: key of another transaction whose id the output has.
     """
 
     key: int
@@ -135,12 +143,14 @@ class OutputReader:
         more_txs: keys of further transactions for `tx`.
         """
         session = self._session
-        listed = list(keys)
+        key_list = list(keys)
         rows = self.rows
-        for values in session.by_keys(_OUTPUTS, listed):
+        for values in session.by_keys(_OUTPUTS, key_list):
             rows[values[0]] = OutputRow(*(*values[:6], parse_flags(values[6]), *values[7:]))
         for text in _SPENDS:
-            self.spenders.update({values[0]: values[1] for values in session.by_keys(text, listed)})
+            self.spenders.update(
+                {values[0]: values[1] for values in session.by_keys(text, key_list)}
+            )
         txs = {*more_txs, *self.spenders.values()}
         staked: set[int] = set()
         for row in rows.values():
@@ -179,9 +189,7 @@ class OutputReader:
         return utxo_id(self.tx_id(row), row.position)
 
     def sums(self, keys: Iterable[int], *, staked_only: bool = False) -> dict[int, int]:
-        """Return the amounts of outputs by key of their asset, in the order in which the assets
-        first come.
-        """
+        """Return the amounts of outputs by key of their asset, in the order of the outputs."""
         sums: dict[int, int] = {}
         for key in keys:
             row = self.rows[key]
@@ -273,9 +281,7 @@ class OutputReader:
         }
 
     def _credentials(self, key: int) -> tuple[UtxoCredential, ...]:
-        """Return the signatures of the input that spent an output; none for a spender on the
-        P-Chain.
-        """
+        """Return the signatures of the input that spent an output, none on the P-Chain."""
         spender = self.spenders.get(key)
         if spender is None or chain_of(spender) == P:
             return ()
@@ -321,10 +327,10 @@ def encode_utxo(
     owners: tuple[int, tuple[Address, ...]],
     detail: OutputDetail = _NO_DETAIL,
 ) -> bytes:
-    """Return an output as its chain's codec writes it, version first: the bytes that a node gives
-    for it.
+    """Return the bytes of an output as a node returns them, with the codec version in front.
 
-    place: transaction, index and asset; owners: threshold and addresses.
+    place: transaction, index and asset of the output.
+    owners: threshold and addresses.
     """
     threshold, addresses = owners
     head = _HEAD.pack(0, *place)

@@ -1,5 +1,4 @@
-"""The blocks as a node sent them, many in a compressed row, so that every row can be derived again
-without a node.
+"""The blocks as nodes sent them, many in a compressed row: other rows are derived from them.
 
 Source of truth: this module. A row's body is zstd of MessagePack; docs/index.md describes it.
 """
@@ -65,9 +64,7 @@ parse_container: Final = msgspec.msgpack.Decoder(PreLinearizationTx).decode
 
 
 def encode_c_block(header: CHeader, txs: Sequence[AtomicTx]) -> bytes:
-    """Return a block of the C-Chain as bytes: its header and its atomic transactions, in a format
-    of this module.
-    """
+    """Return header and atomic transactions of a C-Chain block, in a format of this module."""
     return encode((*astuple(header), encode_atomic_txs(tuple(txs))))
 
 
@@ -80,7 +77,8 @@ def parse_c_block(raw: bytes) -> tuple[CHeader, tuple[AtomicTx, ...]]:
 class Segment(Struct, frozen=True):
     """Consecutive entries of one chain.
 
-    chain: its number; first: the height or number of the first.
+    chain: number of the chain.
+    first: height or number of the first entry.
     """
 
     chain: int
@@ -118,7 +116,13 @@ def read_segments(connection: Connection) -> Iterator[Segment]:
     """Yield all segments in the order of writing."""
     behind = -1
     while True:
-        text = "SELECT number, chain, kind, first, body FROM raw_blocks WHERE number > ? ORDER BY number LIMIT 1"
+        text = (
+            "SELECT number, chain, kind, first, body"
+            " FROM raw_blocks"
+            " WHERE number > ?"
+            " ORDER BY number"
+            " LIMIT 1"
+        )
         rows = connection.fetch(text, behind)
         if not rows:
             return
@@ -129,12 +133,13 @@ def read_segments(connection: Connection) -> Iterator[Segment]:
 
 
 def read_blocks(connection: Connection, chain: int, first: int, last: int) -> Iterator[bytes]:
-    """Yield the blocks of a chain from one height to another, both included, as far as they are
-    stored.
-    """
+    """Yield the stored blocks of a chain from one height to another, both included."""
     text = (
-        "SELECT first, last, body FROM raw_blocks WHERE chain = ? AND kind = 0 AND first <= ?"
-        " ORDER BY first DESC LIMIT 1"
+        "SELECT first, last, body"
+        " FROM raw_blocks"
+        " WHERE chain = ? AND kind = 0 AND first <= ?"
+        " ORDER BY first DESC"
+        " LIMIT 1"
     )
     while first <= last:
         rows = connection.fetch(text, chain, first)

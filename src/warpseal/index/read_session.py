@@ -1,5 +1,4 @@
-"""Reads of an index that another process writes, each in one snapshot, and a cache of immutable
-rows for all reads.
+"""Reads an index that another process writes, each time in one snapshot.
 
 If the PostgreSQL server has replicas, requests go round those that are alive and recent enough.
 Everything outside of requests reads the primary, which also answers if no replica does.
@@ -51,7 +50,9 @@ _WAIT_S: Final = 3.0
 _READ_CACHE_BYTES: Final = 64 * MEBIBYTE
 _ASSETS: Final = (
     "SELECT a.asset, i.id, a.name, a.symbol, a.denomination, a.is_nft"
-    " FROM assets a JOIN ids i ON i.key = a.asset WHERE a.asset IN {keys}"
+    " FROM assets a"
+    " JOIN ids i ON i.key = a.asset"
+    " WHERE a.asset IN {keys}"
 )
 _SET_MEMBERS: Final = "SELECT number, node, public_key FROM set_members WHERE number IN {keys}"
 
@@ -113,9 +114,9 @@ class ReadSession:
         return self._connection.fetch(text, *values)
 
     def by_keys(self, text: str, keys: Iterable[int], *values: Any) -> Sequence[Any]:
-        """Return all rows of a statement that names `{keys}` before all values; none without keys."""
-        listed = list(keys)
-        return bulk.run(self._connection, text, listed, *values) if listed else ()
+        """Return all rows of a statement with `{keys}` before its values; none without keys."""
+        key_list = list(keys)
+        return bulk.run(self._connection, text, key_list, *values) if key_list else ()
 
     def raw_block(self, chain: int, height: int) -> bytes:
         """Return a block as a node sent it. Raises IndexDamaged if it is not stored."""
@@ -205,8 +206,8 @@ class IndexDamage:
 class IndexReader:
     """Reads of one index.
 
-    migrations: their newest version is the one that can be read.
-    damage: of the other readers of the same index.
+    migrations: versions of the schema, of which only the newest can be read.
+    damage: damage that the readers of the same index share.
     """
 
     def __init__(
@@ -351,9 +352,9 @@ class ReplicatedReader(IndexReader):
         heights, content = result
         client.add(heights)
         # Outside of requests lower ones also count: the index was made again.
-        own = self._heights if is_request else {}
+        before = self._heights if is_request else {}
         self._heights = {
-            chain: max(height, own.get(chain, -1)) for chain, height in heights.items()
+            chain: max(height, before.get(chain, -1)) for chain, height in heights.items()
         }
         return content
 
@@ -384,7 +385,10 @@ class ReplicatedReader(IndexReader):
 
 
 class _Replica:
-    """One replica. After a failure it is tried by one read a minute. heights: of the last snapshot."""
+    """A replica, which after a failure gets one read a minute.
+
+    heights: heights of the chains in the last snapshot.
+    """
 
     def __init__(self, url: StoreUrl, settings: IndexSettings, migrations: Migrations) -> None:
         self.reader = IndexReader(url, replace(settings, read_timeout_s=_WAIT_S), migrations)
@@ -396,9 +400,7 @@ class _Replica:
         self._retry_at = float("-inf")
 
     def is_usable(self) -> bool:
-        """Return whether to read it now: it is alive and not overloaded, or it is to be tried
-        again, by this caller.
-        """
+        """Return whether this caller reads the replica: it works, or its next attempt is due."""
         if self._is_alive:
             return self._reads < self._most
         now = time.monotonic()

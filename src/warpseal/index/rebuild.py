@@ -1,5 +1,4 @@
-"""Derives all rows again from the stored blocks, without a node, after a change of the schema or of
-a rule.
+"""Derives all rows again from the stored blocks, without a node.
 
 Source of truth: the blocks, and the ledger's rules. A rebuild that was stopped continues where it
 was.
@@ -57,9 +56,7 @@ _LEDGER_EVERY: Final = 5_000
 
 
 class RebuildFailed(Exception):
-    """Rows cannot be derived from the stored blocks from a height of a chain on; a newer version is
-    needed.
-    """
+    """This version cannot derive the rows of a chain from a height on."""
 
     def __init__(self, chain: PrimaryChain, height: int, reason: str) -> None:
         super().__init__(f"the {chain} from block {height} on: {reason}")
@@ -75,7 +72,7 @@ class RebuildFailed(Exception):
 class RowRebuilder:
     """Rebuilds rows in steps, in one thread.
 
-    engine: reads the same index; the last step closes it.
+    engine: reader of the same index, which the last step closes.
     """
 
     def __init__(self, writer: IndexWriter, engine: Engine, params: Parameters) -> None:
@@ -104,9 +101,7 @@ class RowRebuilder:
         return None
 
     def block_counts(self) -> tuple[int, int]:
-        """Return how many blocks have rows and how many are stored; of a chain that begins later,
-        from height 0 on.
-        """
+        """Return the numbers of blocks with rows and of stored blocks, counted from height 0."""
         with translate_errors(self._engine), self._engine.connect() as connection:
             stored = [
                 _last_stored(connection, chain, RecordKind.BLOCK) for chain in range(len(CHAINS))
@@ -133,9 +128,7 @@ def _last_stored(connection: Connection, chain: int, kind: RecordKind) -> int:
 
 
 def _last_written(writer: IndexWriter, chain: int, kind: RecordKind) -> int:
-    """Return the last height, or number, of entries that have rows; one below the genesis if there
-    are none.
-    """
+    """Return the last height, or number, with rows; one below the genesis without any."""
     if chain == X and kind is not RecordKind.BLOCK:
         return writer.pre_linearization_count() - 1
     checkpoint = writer.checkpoint(CHAINS[chain])
@@ -144,10 +137,9 @@ def _last_written(writer: IndexWriter, chain: int, kind: RecordKind) -> int:
 
 def _rebuild(writer: IndexWriter, engine: Engine, params: Parameters) -> Iterator[RebuildProgress]:
     with translate_errors(engine), engine.connect() as connection:
-        complete = dict(connection.fetch("SELECT chain, is_complete FROM chain_origin"))
-        replay = _RecordReplay(
-            writer, params, {CHAINS[number]: bool(is_) for number, is_ in complete.items()}
-        )
+        origins = connection.fetch("SELECT chain, is_complete FROM chain_origin")
+        is_complete = {CHAINS[number]: bool(flag) for number, flag in origins}
+        replay = _RecordReplay(writer, params, is_complete)
         for segment in read_segments(connection):
             try:
                 replay.write(segment)
@@ -191,9 +183,10 @@ class _RecordReplay:
 
     def _due(self) -> bytes | None:
         state = self._state
-        if state is None or (
-            self._ledger_height >= 0 and state.height - self._ledger_height < _LEDGER_EVERY
-        ):
+        if state is None:
+            return None
+        is_recent = state.height - self._ledger_height < _LEDGER_EVERY
+        if self._ledger_height >= 0 and is_recent:
             return None
         self._ledger_height = state.height
         return encode_checkpoint(state)
@@ -203,11 +196,9 @@ class _RecordReplay:
         if segment.chain == P:
             return self._p(entries) if is_block else self._p_genesis(entries[0])
         if segment.chain == X:
-            return (
-                self._x(entries)
-                if is_block
-                else self._x_pre_linearization(segment.kind, first, entries)
-            )
+            if is_block:
+                return self._x(entries)
+            return self._x_pre_linearization(segment.kind, first, entries)
         return self._c(entries)
 
     def _p_genesis(self, raw: bytes) -> Iterator[Record]:
@@ -247,9 +238,9 @@ class _RecordReplay:
         txs = [parse_x_tx(stored.raw) for stored in containers]
         self._prefetch(txs)
         for number, (stored, tx) in enumerate(zip(containers, txs, strict=True), first):
-            done = build_x_tx_effects(UtxoFlow(chain_id, 0, outputs, False), tx, 0)
-            outputs.follow((done,))
-            yield XPreLinearizationRecord(number, stored.time_s, (done,), stored.raw)
+            tx_effects = build_x_tx_effects(UtxoFlow(chain_id, 0, outputs, False), tx, 0)
+            outputs.follow((tx_effects,))
+            yield XPreLinearizationRecord(number, stored.time_s, (tx_effects,), stored.raw)
 
     def _c(self, entries: Sequence[bytes]) -> Iterator[Record]:
         blocks = [parse_c_block(entry) for entry in entries]
@@ -270,10 +261,11 @@ class _RecordReplay:
         blocks = []
         for raw in entries:
             outer = recognize_proposervm_block(raw)
-            self._before[chain] = proposer = (
-                None if outer is None else proposer_of(outer, self._before[chain])
-            )
-            blocks.append((parse(raw if outer is None else outer.inner), proposer, raw))
+            inner, proposer = raw, None
+            if outer is not None:
+                inner, proposer = outer.inner, proposer_of(outer, self._before[chain])
+            self._before[chain] = proposer
+            blocks.append((parse(inner), proposer, raw))
         self._prefetch(tx for block, *_ in blocks for tx in block.txs)
         return blocks
 

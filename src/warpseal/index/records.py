@@ -1,6 +1,4 @@
-"""The input of the index: the effects of a block, and its bytes, from which all rows can be derived
-again.
-"""
+"""The input of the index: the effects of a block, and its bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from warpseal.warp.ids import node_id_from_certificate
 class PRecord(Struct, frozen=True):
     """A block of the P-Chain.
 
-    raw: as a node sent it, wrapped by the proposervm or not; of block 0 the genesis.
+    raw: bytes that a node sent, wrapped by the proposervm or not; of block 0 the genesis.
     """
 
     effects: BlockEffects
@@ -31,7 +29,7 @@ class PRecord(Struct, frozen=True):
 class XRecord(Struct, frozen=True):
     """A block of the X-Chain.
 
-    raw: as a node sent it, wrapped by the proposervm or not.
+    raw: bytes that a node sent, wrapped by the proposervm or not.
     """
 
     effects: XBlockEffects
@@ -40,8 +38,7 @@ class XRecord(Struct, frozen=True):
 
 
 class XPreLinearizationRecord(Struct, frozen=True):
-    """Transactions of the X-Chain from before it had blocks, with the number and the time of their
-    container.
+    """Transactions of the X-Chain from before its first block, with number and time.
 
     Numbers begin at 0 and have no gaps. The genesis is number -1.
     """
@@ -55,7 +52,7 @@ class XPreLinearizationRecord(Struct, frozen=True):
 class CRecord(Struct, frozen=True):
     """A block of the C-Chain.
 
-    raw: as raw_blocks.py encodes it from header and atomic transactions.
+    raw: header and atomic transactions in the encoding of raw_blocks.py.
     """
 
     effects: CBlockEffects

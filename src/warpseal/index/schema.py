@@ -1,5 +1,4 @@
-"""The tables of the index: two store the blocks, all others are derived from them and can be
-rebuilt at any time.
+"""The tables of the index: two store the blocks, all others are derived from these.
 
 Amounts are unsigned 64-bit numbers in signed columns; times are unix seconds; keys.py makes the
 keys. Ids are bytes, found by their first 8 bytes. Tables that are written at random places have no
@@ -32,8 +31,8 @@ CHAIN_ORIGIN: Final = declare_table(STORED, "chain_origin", "chain key, is_compl
 CHAINS: Final = declare_table(
     DERIVED,
     "chains",
-    "chain key, chain_id bytes, first_height int64, first_parent bytes, height int64, block_id bytes, time int64,"
-    "next_tx int64, containers int64, is_complete int16",
+    "chain key, chain_id bytes, first_height int64, first_parent bytes, height int64,"
+    "block_id bytes, time int64, next_tx int64, containers int64, is_complete int16",
 )
 # The status of a chain that the indexer reported last.
 CHAIN_STATUS: Final = declare_table(
@@ -47,16 +46,16 @@ LEDGERS: Final = declare_table(DERIVED, "ledgers", "chain key, height int64, bod
 BLOCKS: Final = declare_table(
     DERIVED,
     "blocks",
-    "key key, block_id bytes, time int64, kind int16, size int32, first_tx int64, txs int32, supply int64?,"
-    "fees int64?, active int32?, proposer bytes?, repeated bytes?, chain int16",
+    "key key, block_id bytes, time int64, kind int16, size int32, first_tx int64, txs int32,"
+    "supply int64?, fees int64?, active int32?, proposer bytes?, repeated bytes?, chain int16",
     TableIndex("blocks_by_time", "chain", "time", "key"),
 )
 # outs: how many outputs it made, from first_out on. moved: outputs consumed, made and released.
 TXS: Final = declare_table(
     DERIVED,
     "txs",
-    "key key, tx_id bytes, height int64?, time int64, kind int16, outcome int16, first_out int64, outs int32,"
-    "moved int32, detail bytes",
+    "key key, tx_id bytes, height int64?, time int64, kind int16, outcome int16,"
+    "first_out int64, outs int32, moved int32, detail bytes",
 )
 # Written at random places of the newest partition only.
 TX_IDS: Final = declare_table(DERIVED, "tx_ids", "partition int64*, prefix int64*, tx int64*")
@@ -66,8 +65,8 @@ TX_IDS: Final = declare_table(DERIVED, "tx_ids", "partition int64*, prefix int64
 OUTPUTS: Final = declare_table(
     DERIVED,
     "outputs",
-    "key key, tx int64?, origin int64?, position int64, asset int64, amount int64, flags int16, owner int64?,"
-    "owners bytes?, detail bytes?",
+    "key key, tx int64?, origin int64?, position int64, asset int64, amount int64, flags int16,"
+    "owner int64?, owners bytes?, detail bytes?",
 )
 
 # Unspent outputs, in two tables: recent ones in the order in which they were made, since most of
@@ -75,15 +74,20 @@ OUTPUTS: Final = declare_table(
 RECENT_UNSPENT: Final = declare_table(
     DERIVED,
     "recent_unspent",
-    "output key, prefix int64, rest bytes, asset int64, amount int64, held_on int16, owner int64?, owners bytes?",
+    "output key, prefix int64, rest bytes, asset int64, amount int64, held_on int16,"
+    "owner int64?, owners bytes?",
 )
 UNSPENT: Final = declare_table(
     DERIVED,
     "unspent",
-    "prefix int64*, rest bytes*, output int64, asset int64, amount int64, held_on int16, owner int64?, owners bytes?",
+    "prefix int64*, rest bytes*, output int64, asset int64, amount int64, held_on int16,"
+    "owner int64?, owners bytes?",
 )
 _UNSPENT_COLUMNS: Final = "output, prefix, rest, asset, amount, held_on, owner, owners"
-ALL_UNSPENT: Final = f"(SELECT {_UNSPENT_COLUMNS} FROM unspent UNION ALL SELECT {_UNSPENT_COLUMNS} FROM recent_unspent)"
+ALL_UNSPENT: Final = (
+    f"(SELECT {_UNSPENT_COLUMNS} FROM unspent"
+    f" UNION ALL SELECT {_UNSPENT_COLUMNS} FROM recent_unspent)"
+)
 # Outputs that were spent before the index had read the chain that made them that far.
 EARLY_SPENDS: Final = declare_table(
     DERIVED, "early_spends", "prefix int64*, rest bytes*, output int64, tx int64"
@@ -116,7 +120,8 @@ ANY_KIND: Final = -1
 ASSETS: Final = declare_table(
     DERIVED,
     "assets",
-    "asset key, name text, symbol text, denomination int16, is_nft int16, is_fixed int16, made_at int64",
+    "asset key, name text, symbol text, denomination int16, is_nft int16, is_fixed int16,"
+    "made_at int64",
 )
 # total_stake: of all active stakings. max_stake, factor: bounds of a validator's weight, None
 # without delegations.
@@ -136,10 +141,11 @@ BLOCKCHAINS: Final = declare_table(
 STAKINGS: Final = declare_table(
     DERIVED,
     "stakings",
-    "tx key, node int64, subnet int64, start_s int64, end_s int64, weight int64, shares int32?, state int16,"
-    "is_delegation int16, validator int64?, potential int64?, first_out int64, closed_by int64?, closed_at int64?,"
-    "earned int64, fees int64, fees_due int64, kept int64, kept_fees int64, active_count int64, active_weight int64,"
-    "total_count int64, total_weight int64, detail bytes",
+    "tx key, node int64, subnet int64, start_s int64, end_s int64, weight int64, shares int32?,"
+    "state int16, is_delegation int16, validator int64?, potential int64?, first_out int64,"
+    "closed_by int64?, closed_at int64?,"
+    "earned int64, fees int64, fees_due int64, kept int64, kept_fees int64,"
+    "active_count int64, active_weight int64, total_count int64, total_weight int64, detail bytes",
     TableIndex("validations_of_node", "node", "start_s", "tx", condition="is_delegation = 0"),
     TableIndex("stakings_open", "tx", condition="state < 2"),
 )

@@ -28,8 +28,8 @@ INDEX_PARTS: Final = (PRIMARY_INDEX, EVM_INDEX)
 class IndexPlace(NamedTuple):
     """Where an index is.
 
-    url: empty: in the daemon's folder.
-    read_urls: replicas of its server.
+    url: URL of the database; empty for a file in the daemon's folder.
+    read_urls: URLs of replicas of the server.
     """
 
     url: str = ""
@@ -70,9 +70,9 @@ class IndexSettings(Settings, frozen=True):
     cache_bytes: memory for SQLite pages of the writing process, and the most for all readers of one
         process.
     recent_outputs, known_addresses: entries in the writer's memory.
-    raw_bytes: of blocks that are compressed together.
+    raw_bytes: size of the blocks that are compressed together.
     changes_per_snapshot: lowest number of changes of a validator set before its next snapshot.
-    readers: connections that read.
+    readers: number of connections that read.
     refresh_s: interval at which the heights are read.
     node_height_ttl_s: lifetime of the last known height of a node.
     """
@@ -118,8 +118,8 @@ class IndexSettings(Settings, frozen=True):
     def place(self, part: str, chain_id: ChainID | None = None) -> IndexPlace:
         """Return where an index is.
 
-        part: one of INDEX_PARTS.
-        chain_id: of an EVM chain.
+        part: name out of INDEX_PARTS.
+        chain_id: id of an EVM chain.
         """
         if chain_id is not None and chain_id in self.chains:
             return self.chains[chain_id]

@@ -22,13 +22,18 @@ from warpseal.warp.ids import NodeID, SubnetID
 _STATUSES: Final = ("pending", "active", "completed", "removed")
 _VALIDATIONS: Final = (
     "SELECT s.*, t.tx_id, n.total_stake, n.max_stake, n.factor"
-    " FROM stakings s JOIN txs t ON t.key = s.tx LEFT JOIN subnets n ON n.subnet = s.subnet"
+    " FROM stakings s"
+    " JOIN txs t ON t.key = s.tx"
+    " LEFT JOIN subnets n ON n.subnet = s.subnet"
     " WHERE s.node = ? AND s.is_delegation = 0 AND (s.start_s, s.tx) {beyond} (?, ?){state}"
-    " ORDER BY s.start_s {order}, s.tx {order} LIMIT ?"
+    " ORDER BY s.start_s {order}, s.tx {order}"
+    " LIMIT ?"
 )
 _REWARDS: Final = (
     "SELECT r.key, r.output, r.staking, r.tx, r.time, s.node, s.start_s, s.end_s, s.weight"
-    " FROM rewards r JOIN stakings s ON s.tx = r.staking WHERE r.key IN {keys}"
+    " FROM rewards r"
+    " JOIN stakings s ON s.tx = r.staking"
+    " WHERE r.key IN {keys}"
 )
 _END: Final = 2**62
 
@@ -170,8 +175,11 @@ def _merged(
     """Return the rewards of nodes or addresses."""
     tables = {"node": "reward_nodes", "address": "reward_addresses"}
     text = (
-        f"SELECT reward FROM {tables[column]} WHERE {column} = {{0}} AND reward BETWEEN ? AND ?"
-        f" ORDER BY reward {key_range.order} LIMIT ?"
+        "SELECT reward"
+        f" FROM {tables[column]}"
+        f" WHERE {column} = {{0}} AND reward BETWEEN ? AND ?"
+        f" ORDER BY reward {key_range.order}"
+        " LIMIT ?"
     )
     return merged_keys(session, text, [keys], (key_range.low, key_range.high, limit), key_range)
 

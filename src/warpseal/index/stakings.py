@@ -98,9 +98,7 @@ class Stakings:
         return self._open.get(tx_id)
 
     def set_limits(self, subnet: int, max_stake: int, factor: int) -> None:
-        """Set the bounds of a validator's weight in a subnet: absolute, and as a multiple of its
-        own stake.
-        """
+        """Set the bounds of a validator's weight: absolute, and as a multiple of its own stake."""
         subnet_row = self._subnets.setdefault(subnet, [0, None, None])
         if subnet_row[1:] != [max_stake, factor]:
             subnet_row[1:] = [max_stake, factor]
@@ -148,7 +146,7 @@ class Stakings:
     def close(self, closed: PeriodClosed, by: int) -> None:
         """Complete a staking with its rewards.
 
-        by: key of the transaction.
+        by: key of the transaction that closes it.
         """
         staking = self._open.get(closed.tx_id)
         if staking is None:
@@ -189,7 +187,7 @@ class Stakings:
     ) -> None:
         """End a staking without a reward.
 
-        by: the transaction with which the subnet's owner removed it, if any.
+        by: transaction with which the subnet's owner ended the staking, if any.
         """
         staking = self._open.get(tx_id)
         if staking is not None:

@@ -70,7 +70,7 @@ def transactions(
 class _TxReader:
     """Transactions as resources.
 
-    outputs: has the rows of the transactions, and gets their outputs.
+    outputs: reader that has the rows of the transactions, and loads their outputs.
     """
 
     def __init__(
@@ -291,22 +291,20 @@ class _TxReader:
         )
 
     def _common_fields(self, row: TxRow) -> dict[str, Any]:
-        """Return the fields of all chains' transactions; an import or export names both chains, one
-        of them its own.
-        """
-        detail, own = row.detail, chain_of(row.key)
+        """Return the fields of all chains' transactions; imports and exports name two chains."""
+        detail, chain = row.detail, chain_of(row.key)
         fields = {
             "tx_hash": id_text(row.tx_id),
-            "tx_type": base.tx_type(TX_NAMES[row.kind], _TX_TYPES[own]),
+            "tx_type": base.tx_type(TX_NAMES[row.kind], _TX_TYPES[chain]),
             "block_timestamp": row.time,
             "amount_staked": (),
             "amount_l1_validator_balance_burned": (),
             "memo": hex_text(detail.memo),
         }
         if detail.source is not None or detail.destination is not None:
-            fields["source_chain"] = self._chain(own if detail.source is None else detail.source)
+            fields["source_chain"] = self._chain(chain if detail.source is None else detail.source)
             fields["destination_chain"] = self._chain(
-                own if detail.destination is None else detail.destination
+                chain if detail.destination is None else detail.destination
             )
         return fields
 
@@ -358,9 +356,7 @@ def reward_addresses(session: ReadSession, detail: StakeDetail) -> tuple[Address
 
 
 def bls_credentials(raw: bytes) -> resources.BlsCredentials | UnsetType:
-    """Return a BLS key and its proof of possession, which `raw` has joined; left out if it is
-    empty.
-    """
+    """Return a BLS key and its proof of possession from `raw`, which may be empty."""
     if not raw:
         return UNSET
     return resources.BlsCredentials(

@@ -1,6 +1,4 @@
-"""The rows of transactions of all three chains, from the ledger's effects and from the transactions
-themselves.
-"""
+"""The rows of transactions of all three chains, from the ledger's effects."""
 
 from __future__ import annotations
 
@@ -224,7 +222,7 @@ def _move_stakings(
 def write_x(batch: IndexBatch, tx: XTxEffects, row: TxInProgress, *, is_approximate: bool) -> None:
     """Write a transaction of the X-Chain.
 
-    is_approximate: whether its time is, since it is from before blocks.
+    is_approximate: whether the time is that of a container from before the first block.
     """
     detail, new_outputs = _move(batch, tx, row, tx.consumed)
     detail.memo = tx.tx.unsigned.base.memo
@@ -249,7 +247,7 @@ def write_c(batch: IndexBatch, tx: CTxEffects, row: TxInProgress) -> None:
 
 
 def asset_row(ids: IdTable, asset: AssetCreation, made_at: int) -> tuple[Any, ...]:
-    """Return the row of an asset; its names without zero bytes, which a text column cannot store."""
+    """Return the row of an asset, without the zero bytes that a text column cannot store."""
     texts = (asset.name.replace("\x00", ""), asset.symbol.replace("\x00", ""))
     is_fixed = asset.cap is Cap.FIXED
     return (
@@ -272,9 +270,7 @@ def _move(
     row: TxInProgress,
     spent: Sequence[Consumed | Any],
 ) -> tuple[TxDetail, range]:
-    """Write the outputs that a transaction spends and makes; return its detail with its signatures,
-    and the keys.
-    """
+    """Write the outputs of a transaction; return its detail with signatures, and the keys."""
     detail = TxDetail(batch.consume(row, tx.consumed))
     new_outputs = batch.emit(row, tx.emitted)
     detail.source, detail.destination = map(

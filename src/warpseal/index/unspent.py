@@ -1,5 +1,4 @@
-"""Unspent outputs: in the database, recent ones in memory, and outputs of blocks that are not
-written yet.
+"""Unspent outputs: of the database, and of blocks that are not written yet.
 
 This is the ledger's source of outputs. Why recent outputs have a table of their own: docs/index.md,
 section 2.
@@ -32,7 +31,13 @@ _RECENT: Final = (
     f"SELECT {_COLUMNS} FROM recent_unspent u JOIN ids i ON i.key = u.asset ORDER BY u.output"
 )
 _MOVED: Final = "prefix, rest, output, asset, amount, held_on, owner, owners"
-_MOVE: Final = f"INSERT INTO unspent ({_MOVED}) SELECT {_MOVED} FROM recent_unspent WHERE output <= ? ORDER BY prefix, rest"
+_MOVE: Final = (
+    f"INSERT INTO unspent ({_MOVED})"
+    f" SELECT {_MOVED}"
+    " FROM recent_unspent"
+    " WHERE output <= ?"
+    " ORDER BY prefix, rest"
+)
 # The fraction of the recent outputs that stays when there are too many; and of other outputs that
 # are cached.
 _KEPT_FRACTION: Final = 0.75
@@ -43,8 +48,8 @@ class UnspentOutput(Struct):
     """A row.
 
     output, asset, owner: keys.
-    held_on: number of the chain.
-    owners: set without a single owner.
+    held_on: number of the chain that holds the output.
+    owners: threshold and addresses, None with a single owner.
     """
 
     output: int
@@ -66,7 +71,8 @@ class UnspentOutput(Struct):
 class UnspentOutputs:
     """The unspent outputs.
 
-    engine: the writer's; capacity: the size of the table of recent outputs.
+    engine: engine of the writer.
+    capacity: number of rows in the table of recent outputs.
 
     One thread at a time calls `prefetch`, then for each block `find` (the ledger does) and
     `follow`. The changes that were followed are kept until the writer calls `on_written`, or
@@ -110,16 +116,14 @@ class UnspentOutputs:
         return row if row is not None and row.held_on == self._chain_numbers.get(held_on) else None
 
     def follow(self, changes: Iterable[UtxoChanges]) -> None:
-        """Apply the changes of transactions, in their order; a staked output is left out until it
-        is released.
-        """
+        """Apply the changes of transactions in their order, without staked outputs."""
         for tx in changes:
             self._spent.update(consumed.id for consumed in tx.consumed)
             for outputs in (tx.emitted, tx.released):
                 self._new.update((output.id, output) for output in outputs if not output.staked)
 
     def add_external(self, outputs: Iterable[LedgerOutput]) -> None:
-        """Add outputs of transactions that are not indexed, so that their spenders can show them."""
+        """Add outputs of transactions that are not indexed, for pages of their spenders."""
         self._external.update((output.id, output) for output in outputs)
 
     # The writer calls these.

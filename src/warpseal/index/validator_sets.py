@@ -1,5 +1,4 @@
-"""The validator set of any subnet at any height: a snapshot of the whole set now and then, and the
-members that blocks changed since.
+"""The validator set of any subnet at any height: a snapshot, and the changes since.
 
 Source of truth: `BlockEffects.set_changes`; docs/index.md describes the rows.
 """
@@ -26,22 +25,49 @@ from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 from warpseal.warp.validator_set import ValidatorEntry
 
 # Every index with sets has a snapshot of the Primary Network's at the first height.
-_HEIGHTS: Final = "SELECT (SELECT min(height) FROM set_snapshots WHERE subnet = ?), (SELECT height FROM chains WHERE chain = ?)"
-_SNAPSHOT: Final = "SELECT height, body FROM set_snapshots WHERE subnet = ? AND height <= ? ORDER BY height DESC LIMIT 1"
-_CHANGES: Final = "SELECT member, weight FROM set_changes WHERE subnet = ? AND height > ? AND height <= ? ORDER BY height"
-_NEWEST: Final = "(SELECT subnet, max(height) AS height FROM set_snapshots WHERE height <= ? GROUP BY subnet) AS n"
-_SNAPSHOTS: Final = f"SELECT s.subnet, s.body FROM {_NEWEST} JOIN set_snapshots s ON s.subnet = n.subnet AND s.height = n.height"
+_HEIGHTS: Final = (
+    "SELECT (SELECT min(height) FROM set_snapshots WHERE subnet = ?),"
+    " (SELECT height FROM chains WHERE chain = ?)"
+)
+_SNAPSHOT: Final = (
+    "SELECT height, body"
+    " FROM set_snapshots"
+    " WHERE subnet = ? AND height <= ?"
+    " ORDER BY height DESC"
+    " LIMIT 1"
+)
+_CHANGES: Final = (
+    "SELECT member, weight"
+    " FROM set_changes"
+    " WHERE subnet = ? AND height > ? AND height <= ?"
+    " ORDER BY height"
+)
+_NEWEST: Final = (
+    "(SELECT subnet, max(height) AS height"
+    " FROM set_snapshots"
+    " WHERE height <= ?"
+    " GROUP BY subnet) AS n"
+)
+_SNAPSHOTS: Final = (
+    "SELECT s.subnet, s.body"
+    f" FROM {_NEWEST}"
+    " JOIN set_snapshots s ON s.subnet = n.subnet AND s.height = n.height"
+)
 _ALL_CHANGES: Final = (
-    f"SELECT c.subnet, c.member, c.weight FROM {_NEWEST} JOIN set_changes c"
-    " ON c.subnet = n.subnet AND c.height > n.height AND c.height <= ? ORDER BY c.height"
+    "SELECT c.subnet, c.member, c.weight"
+    f" FROM {_NEWEST}"
+    " JOIN set_changes c ON c.subnet = n.subnet AND c.height > n.height AND c.height <= ?"
+    " ORDER BY c.height"
 )
 _LAST_NUMBERS: Final = (
     "SELECT (SELECT max(number) FROM set_members), (SELECT max(number) FROM set_snapshots)"
 )
 _MEMBERS: Final = "SELECT number, subnet, node, public_key FROM set_members WHERE number IN {keys}"
 _CHANGE_COUNTS: Final = (
-    "SELECT n.subnet, count(*) FROM (SELECT subnet, max(height) AS height FROM set_snapshots GROUP BY subnet) AS n"
-    " JOIN set_changes c ON c.subnet = n.subnet AND c.height > n.height GROUP BY n.subnet"
+    "SELECT n.subnet, count(*)"
+    " FROM (SELECT subnet, max(height) AS height FROM set_snapshots GROUP BY subnet) AS n"
+    " JOIN set_changes c ON c.subnet = n.subnet AND c.height > n.height"
+    " GROUP BY n.subnet"
 )
 _decode_weights: Final = msgspec.msgpack.Decoder(tuple[tuple[int, ...], tuple[int, ...]]).decode
 
@@ -49,10 +75,10 @@ _decode_weights: Final = msgspec.msgpack.Decoder(tuple[tuple[int, ...], tuple[in
 class _Set(Struct):
     """The set of a subnet.
 
-    numbers: number and key of each node's member.
-    weights: as columns hold them, by number.
+    numbers: number and public key of the member of each node.
+    weights: weights by number of the member, as columns hold them.
 
-    changes: the number of rows since its last snapshot; None before the first one.
+    changes: number of rows since the last snapshot; None before the first snapshot.
     """
 
     numbers: dict[NodeID, tuple[int, bytes | None]] = field(default_factory=dict)
@@ -94,8 +120,7 @@ class ValidatorSetWriter:
         return bool(self._sets)
 
     def write(self, batch: IndexBatch, height: int, changes: Iterable[SetChange]) -> None:
-        """Add the rows of the members that a block changed, of a subnet's first ones with a
-        snapshot.
+        """Add the rows of the members that a block changed, and a snapshot when it is due.
 
         The first call is with all members. It writes a snapshot of the Primary Network, even of no
         members.
@@ -157,7 +182,7 @@ class ValidatorSetReader:
 
     Every method reads one snapshot in a thread, and raises StoreDown.
 
-    reader: with replicas, requests read these.
+    reader: reader of the index, or of its replicas.
     """
 
     def __init__(self, reader: IndexReader) -> None:
@@ -177,7 +202,7 @@ class ValidatorSetReader:
     async def all_members_at(
         self, height: int
     ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
-        """Return the members of all sets that have any; None if the index does not have the height."""
+        """Return the members of all sets that have any; None if the height is not indexed."""
         return await self._reader.read(lambda session: read_all_members(session, height))
 
     async def heights(self) -> SetHeights | None:
@@ -197,9 +222,7 @@ def read_heights(session: ReadSession) -> SetHeights | None:
 def read_members(
     session: ReadSession, subnet_id: SubnetID, height: int
 ) -> tuple[ValidatorEntry, ...] | None:
-    """Return the members of a subnet's set after a block, by node id; None if the index does not
-    have the height.
-    """
+    """Return the members of a subnet's set after a block, by node id; None without the height."""
     heights = read_heights(session)
     if heights is None or not heights.oldest <= height <= heights.newest:
         return None
@@ -217,9 +240,7 @@ def read_members(
 def read_all_members(
     session: ReadSession, height: int
 ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]] | None:
-    """Return the members of all sets that have any after a block; None if the index does not have
-    the height.
-    """
+    """Return the members of all sets that have any after a block; None without the height."""
     heights = read_heights(session)
     if heights is None or not heights.oldest <= height <= heights.newest:
         return None
@@ -236,8 +257,7 @@ def read_all_members(
 
 
 def read_weights(session: ReadSession, height: int) -> dict[int, dict[int, int]]:
-    """Return the weights of all members after a block, as columns hold them: by key of the subnet,
-    then by number.
+    """Return the weights of all members after a block: by key of the subnet, then by number.
 
     The weight of a member that left since the snapshot is 0.
     """
@@ -248,9 +268,7 @@ def read_weights(session: ReadSession, height: int) -> dict[int, dict[int, int]]
 
 
 def sample_sets(connection: Connection, count: int, random: Random) -> list[tuple[SubnetID, int]]:
-    """Draw subnets and heights to compare: the Primary Network's last set, and `count` others; none
-    without sets.
-    """
+    """Draw subnets and heights: the Primary Network's last set and `count` others, if any."""
     session = ReadSession(connection)
     heights = read_heights(session)
     if heights is None:
@@ -267,7 +285,7 @@ def sample_sets(connection: Connection, count: int, random: Random) -> list[tupl
 def encode_weights(weights: Mapping[int, int]) -> bytes:
     """Return the body of a snapshot: zstd of MessagePack.
 
-    weights: as columns hold them, by number of the member.
+    weights: weights by number of the member, as columns hold them.
     """
     numbers = sorted(weights)
     return Compressor(has_checksum=True).compress(

@@ -1,5 +1,4 @@
-"""Writes blocks with their effects, the checkpoints of the chains and the ledger's state in one
-transaction.
+"""Writes blocks with effects, checkpoints and the ledger's state in one transaction.
 
 All methods block; one thread of the index process calls them. After a failure no part of the batch
 is in the database or in memory.
@@ -68,7 +67,11 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 AnyTx = TxEffects | XTxEffects | CTxEffects
 
 _PRIMARY_FACTOR: Final = 5
-_LAST_KEYS: Final = "SELECT (SELECT max(key) FROM outputs), (SELECT max(key) FROM rewards), (SELECT max(number) FROM raw_blocks)"
+_LAST_KEYS: Final = (
+    "SELECT (SELECT max(key) FROM outputs) AS output,"
+    " (SELECT max(key) FROM rewards) AS reward,"
+    " (SELECT max(number) FROM raw_blocks) AS raw"
+)
 
 
 class IndexWriter:
@@ -111,9 +114,7 @@ class IndexWriter:
             return read_checkpoint(connection, row)
 
     def pre_linearization_count(self) -> int:
-        """Return the number of written pre-linearization containers; -1 if even the genesis is not
-        written.
-        """
+        """Return the number of written pre-linearization containers; -1 without the genesis."""
         self._open()
         row = self._chains.get(X)
         return -1 if row is None else row.containers
@@ -125,7 +126,7 @@ class IndexWriter:
         return (rows[0][0], bytes(rows[0][1])) if rows else None
 
     def raw_blocks(self, chain: PrimaryChain, first: int, last: int) -> Iterator[bytes]:
-        """Yield the bytes of written blocks as a node sent them, in order, both heights included."""
+        """Yield the bytes of written blocks as a node sent them, from `first` to `last`."""
         with translate_errors(self._engine), self._engine.connect() as connection:
             yield from read_blocks(connection, NUMBERS[chain], first, last)
 
@@ -169,8 +170,7 @@ class IndexWriter:
         self._has_early = self._has_early or EARLY_SPENDS.name in batch.new
 
     def begin_sets(self, state: PChainState) -> None:
-        """Write the validator sets of the P-Chain's state after the last written block, if the
-        index has none yet.
+        """Write the validator sets after the last written block, if the index has none yet.
 
         An index of before it had sets gets them from then on. Without the genesis they are unknown.
         """
@@ -201,9 +201,7 @@ class IndexWriter:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """Hold a transaction in which no other process has written; after an error nothing of it is
-        in memory.
-        """
+        """Hold a transaction in which no other process has written; forget all after an error."""
         try:
             with translate_errors(self._engine), self._engine.begin() as connection:
                 lock_chains(connection, self._chains)

@@ -14,9 +14,7 @@ from warpseal.resources.blocks import Proposer
 
 
 class UnwrappedBlock(Struct, Generic[B], frozen=True):
-    """A decoded block, its bytes as a node returned them, and its proposer if the wrapping names
-    one.
-    """
+    """A decoded block, the bytes that a node returned, and the proposer in its wrapping."""
 
     block: B
     raw: bytes
@@ -29,9 +27,7 @@ def unwrap_blocks(
     first_height: int,
     parent_proposer: Proposer | None,
 ) -> tuple[list[UnwrappedBlock[B]], ChainStopped | None]:
-    """Return the decoded blocks up to the first that cannot be the block of its height, and the
-    reason for that one.
-    """
+    """Return the decoded blocks up to the first impossible one, and the reason for that one."""
     blocks: list[UnwrappedBlock[B]] = []
     for height, raw in enumerate(raw_blocks, first_height):
         try:

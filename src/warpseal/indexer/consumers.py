@@ -34,7 +34,7 @@ _MAX_TX_FETCHES: Final = 8
 class PrimaryConsumer(ChainConsumer[T]):
     """A primary chain.
 
-    processor: its class in the worker.
+    processor: class of the chain's processor in the worker.
     """
 
     chain: PrimaryChain
@@ -95,9 +95,7 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
         self._containers = containers
 
     async def begin(self, min_height: int, tip: int) -> int:
-        """Begin with the genesis and the transactions from before the first block, as far as the
-        index API has them.
-        """
+        """Begin with the genesis and earlier transactions that the index API has."""
         first_block = await self._find_first(min_height, tip)
         if first_block:
             await self._worker.run(self.chain, XChainProcessor.begin_late)
@@ -120,9 +118,7 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
             )
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
-        """Write the next blocks; the transactions of unknown outputs that they spend are fetched
-        first.
-        """
+        """Fetch the transactions of unknown outputs that the next blocks spend, and write these."""
         unknown = await self._worker.run(self.chain, XChainProcessor.prepare, first_height, blocks)
         await self._worker.run(self.chain, XChainProcessor.write, await self._fetch_txs(unknown))
 
@@ -142,7 +138,7 @@ class XChainConsumer(PrimaryConsumer[RawBlock]):
 
 
 class CChainConsumer(PrimaryConsumer[CChainBlock]):
-    """The C-Chain. It begins at the first block that a node has: many nodes do not keep the oldest."""
+    """The C-Chain, from the first block that a node has: many nodes do not keep the oldest ones."""
 
     chain = PrimaryChain.C
     processor = CChainProcessor

@@ -1,6 +1,4 @@
-"""Indexes the chosen chains side by side: rebuilds dropped rows first, then runs one
-`ChainFollower` per chain.
-"""
+"""Indexes chains side by side: rebuilds dropped rows, then runs a `ChainFollower` per chain."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ _REBUILD_STEP_S: Final = 1.0
 class Indexer:
     """All chosen chains.
 
-    worker: has opened the index.
+    worker: worker that has opened the index.
     """
 
     def __init__(self, upstream: Upstream, worker: Worker, settings: IndexerSettings) -> None:

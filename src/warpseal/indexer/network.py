@@ -48,9 +48,7 @@ class IndexedNetwork(Struct, frozen=True):
 
     @property
     def is_x_complete(self) -> bool:
-        """Whether the X-Chain was linear from the start, so that all of its outputs are in its
-        blocks.
-        """
+        """Whether the X-Chain began linear, so that its blocks have all of its outputs."""
         return self.genesis is not None and self.params.upgrades.cortina_s <= self.genesis.timestamp
 
 
@@ -79,9 +77,7 @@ async def fetch_network(
 
 
 def indexer_node_settings(node: NodeSettings, indexer: IndexerSettings) -> NodeSettings:
-    """Return how the indexer calls nodes: with its share of the limits, and with large replies
-    allowed.
-    """
+    """Return how the indexer calls nodes: with its share of the limits, and large replies."""
     return replace(
         node,
         background_eighths=3,

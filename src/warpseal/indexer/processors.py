@@ -170,9 +170,7 @@ class PChainProcessor:
         return self._state
 
     def _restore_state(self, checkpoint: Checkpoint) -> PChainState:
-        """Return the state after the last written block: apply the blocks behind the last dump, or
-        all blocks.
-        """
+        """Return the state after the last written block, from the last dump or from scratch."""
         state: PChainState | None = None
         if (stored := self._index.ledger()) is not None:
             # If another version of this program wrote it, the blocks give the same state.
@@ -203,7 +201,8 @@ GENESIS_NUMBER = -1
 class XChainOrigin(Struct, frozen=True):
     """The genesis of the X-Chain.
 
-    raw: its bytes; linearized_s: Unix time of block 0, 0 if it began linear.
+    raw: bytes of the genesis.
+    linearized_s: Unix time of block 0, 0 if the chain began linear.
     """
 
     genesis: XGenesis
@@ -215,7 +214,7 @@ class XChainOrigin(Struct, frozen=True):
 class XChainProcessor:
     """Writes the X-Chain's blocks.
 
-    is_complete: every output of the chain is known, so that none has to be fetched.
+    is_complete: whether the index has every output of the chain.
     """
 
     chain = PrimaryChain.X
@@ -261,13 +260,11 @@ class XChainProcessor:
         self._index.write([record], is_complete=self._is_complete)
 
     def pre_linearization_count(self) -> int:
-        """Return the number of written containers from before the first block; -1: not even the
-        genesis.
-        """
+        """Return the number of written containers from before block 0; -1 without the genesis."""
         return self._index.pre_linearization_count()
 
     def prepare(self, first_height: int, blocks: Sequence[RawBlock]) -> tuple[TxID, ...]:
-        """Decode the next blocks; return the transactions of the unknown outputs that they spend."""
+        """Decode the next blocks; return the transactions that made the unknown outputs."""
         unwrapped, stop = unwrap_blocks(parse_x_block, blocks, first_height, self._proposer)
         self._prepared = (tuple(unwrapped), stop)
         return self._find_unknown([tx for block in unwrapped for tx in block.block.txs])
@@ -275,7 +272,7 @@ class XChainProcessor:
     def write(self, fetched: Iterable[bytes]) -> None:
         """Write the prepared blocks.
 
-        fetched: the transactions of unknown outputs.
+        fetched: transactions that made unknown outputs.
 
         Raises ChainStopped after writing the blocks before the one that is the reason.
         """
@@ -364,8 +361,8 @@ class XChainProcessor:
         self._prefetch(txs)
         if self._is_complete:
             return ()
-        own = {tx.id for tx in txs}
-        spent = [pair for tx in txs for pair in _own_spent(tx) if pair[1] not in own]
+        new_txs = {tx.id for tx in txs}
+        spent = [pair for tx in txs for pair in _own_spent(tx) if pair[1] not in new_txs]
         unknown = (
             tx_id for utxo_id, tx_id in spent if outputs.find(utxo_id, self._chain_id) is None
         )
@@ -373,9 +370,7 @@ class XChainProcessor:
 
 
 def _own_spent(tx: XTx) -> Iterator[tuple[UtxoID, TxID]]:
-    """Yield the ids of the outputs of this chain that a transaction spends, and of their
-    transactions.
-    """
+    """Yield the ids of this chain's outputs that a transaction spends, with their transactions."""
     unsigned = tx.unsigned
     yield from ((spent.utxo_id, spent.tx_id) for spent in unsigned.base.inputs)
     for operation in unsigned.operations if isinstance(unsigned, OperationTx) else ():

@@ -69,14 +69,12 @@ def first_heights(value: Any, path: str) -> Mapping[PrimaryChain, int]:
 
 
 def gateway_url(value: Any, path: str) -> str:
-    """Accept the base URL of a gateway; the path /ipfs, which is appended anyway, may be part of
-    it.
-    """
+    """Accept the base URL of a gateway, with or without the path /ipfs, which is appended."""
     return url("http", "https")(value, path).removesuffix("/ipfs")
 
 
 def parse_gateways(value: Any, path: str) -> Gateways:
-    """Accept an object with the base URLs of both kinds, or of one: the other keeps its defaults."""
+    """Accept an object with the base URLs of one kind or both; a missing kind has its defaults."""
     parsers = {"ipfs": list_of(gateway_url), "arweave": list_of(url("http", "https"))}
     return replace(DEFAULT_GATEWAYS, **json_object(value, path, parsers, required=set()))
 
@@ -155,10 +153,10 @@ class MetadataSettings(Settings, frozen=True):
     Durations in seconds.
 
     allowed_hosts: host and port, port None for any.
-    timeout_s: of one document with its redirects.
+    timeout_s: timeout of a document with its redirects.
     max_requests: at a time in one process, of which reindex_requests are for reindex requests
         alone.
-    requests_per_host: at a time, and as many for reindex requests.
+    requests_per_host: requests to a host at a time, and as many for reindex requests.
     retry_delays_s: delays after failed attempts; after the last one only a page or a request leads
         to an attempt.
     reindex_s: time in which a reindex request has an outcome. max_queued,
@@ -206,9 +204,7 @@ class MetadataSettings(Settings, frozen=True):
 
     @property
     def exempt_servers(self) -> frozenset[ExemptServer]:
-        """The servers that are configured: they are reached at any address, gateways below their
-        own paths.
-        """
+        """The configured servers: any address is allowed, of gateways only their own paths."""
         bases = [base + path for base in self.gateways.ipfs for path in ("/ipfs/", "/ipns/")]
         gateways = (URL(base) for base in (*bases, *(f"{base}/" for base in self.gateways.arweave)))
         return frozenset(

@@ -1,6 +1,4 @@
-"""The progress of the indexed chains for `/ready`, health checks, the status document and the
-metrics page, read from the indexes.
-"""
+"""Reads the progress of chains from the indexes, for `/ready`, health checks and metrics."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ def index_sample(
     """Return the metrics of a chain.
 
     chain: name of the chain in the metrics.
-    pages: number of pages read from its index, by kind.
+    pages: number of pages read from the chain's index, by kind.
     """
     sample = IndexSample(
         chain,
@@ -76,10 +74,9 @@ def index_sample(
 
 
 class EvmIndexStatus:
-    """The progress of the EVM chains, read by `refresh`: there may be many, so they are not read
-    all the time.
+    """The progress of the EVM chains, which may be many: only `refresh` reads it.
 
-    indexes: returns the indexes by blockchain id as text.
+    indexes: function that returns the indexes by blockchain id as text.
     now: returns unix seconds.
     """
 
@@ -120,9 +117,7 @@ class EvmIndexStatus:
         return {chain: IndexedChainState.of(progress) for chain, progress in self.chains.items()}
 
     def stalled_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped or waits for minutes, with the reason;
-        damages first.
-        """
+        """Return a sentence for each chain that stopped or waits for minutes; damages first."""
         damages = [
             f"indexing {chain}: {progress.waiting}"
             for chain, progress in self.chains.items()
@@ -192,18 +187,14 @@ class IndexStatus:
         return states if self.index is not None or states else None
 
     def stalled_chains(self) -> list[str]:
-        """Return one sentence for each chain that stopped or waits for minutes, and why; damages
-        first.
-        """
+        """Return a sentence for each chain that stopped or waits for minutes; damages first."""
         damage = self.index.damage() if self.index is not None else None
         damages = [] if damage is None else [f"{IndexDamaged.code}: {IndexDamaged(damage)}"]
         stalls = _describe_stalls(self._read_primary().values())
         return damages + stalls + self.evm.stalled_chains()
 
     def report_age_s(self, primary_chains: Iterable[PrimaryChain]) -> float | None:
-        """Return the age of the oldest report of a chain; None if one of the indexed chains has
-        none.
-        """
+        """Return the age of the oldest report of a chain; None if a chain has no report."""
         reported_at = dict.fromkeys((chain.value for chain in primary_chains), 0)
         reported_at |= {chain: progress.updated_at for chain, progress in self.chains().items()}
         oldest = min(reported_at.values(), default=0)

@@ -1,5 +1,4 @@
-"""The index process, as the daemon sees it: a subprocess that is restarted when it ends, and a
-heartbeat.
+"""The index process as a subprocess that is restarted when it ends, and its heartbeat.
 
 The daemon never waits for it. The process touches a file in the data folder every second, so that
 the daemon knows an index process that it did not start itself.
@@ -40,7 +39,7 @@ class IndexSubprocess:
         self.starts = 0
 
     async def run(self) -> None:
-        """Keep it running until cancelled; then terminate it, and kill it if that takes too long."""
+        """Keep it running until cancelled; then terminate it, and kill it if it does not end."""
         clock, delays = asyncio.get_running_loop().time, RetryDelays(self._backoff)
         while True:
             started_at = clock()
@@ -88,9 +87,7 @@ _BEAT_S: Final = 1.0
 
 
 async def send_heartbeats(data_dir: Path) -> None:
-    """Touch the file until cancelled; without a usable folder the daemon reports that it heard
-    nothing.
-    """
+    """Touch the file until cancelled, as far as its folder allows."""
     while True:
         _beat(data_dir)
         await asyncio.sleep(_BEAT_S)
@@ -103,9 +100,7 @@ def _beat(data_dir: Path) -> None:
 
 
 class HeartbeatReader:
-    """Measures the silence of the index process; heartbeats from before the reader was created do
-    not count.
-    """
+    """Measures the silence of the index process since the reader was created."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / HEARTBEAT_NAME

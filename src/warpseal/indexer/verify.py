@@ -1,5 +1,4 @@
-"""Checks the rows of the index against each other and against nodes: sampled balances, supply, L1
-balances, sets.
+"""Checks the rows of the index against each other, and samples of them against nodes.
 
 A comparison with a node counts only if the node was at the height of the index before and after it;
 a validator set of a height never changes, and is compared with the reply on which p-chain-quorum
@@ -52,7 +51,7 @@ _INCOMPLETE: Final = (
 class IndexFinding(Struct, frozen=True):
     """The result of one check.
 
-    difference: what differs between the index and the node; empty if the check passed.
+    difference: difference between the index and the node, empty if the check passed.
     is_compared: False if the check could not be made; `reason` says why.
     is_comparable: False if the check can never be made, because the index begins later than the
         chain.
@@ -74,7 +73,8 @@ class IndexFinding(Struct, frozen=True):
 class _Check(Struct, frozen=True):
     """One comparison with a node.
 
-    difference: returns "" if both agree, None if the node does not report the value.
+    difference: function that returns the difference, "" without any, None if the node does not
+        report the value.
     """
 
     subject: str
@@ -83,9 +83,7 @@ class _Check(Struct, frozen=True):
 
 
 class SnapshotReader:
-    """Reads an index that may be written at the same time, each query on a thread and in a
-    snapshot.
-    """
+    """Reads an index that may be written meanwhile, each query on a thread and in a snapshot."""
 
     def __init__(self, url: StoreUrl, settings: IndexSettings) -> None:
         self._engine = reading_index(url, settings)
@@ -198,9 +196,7 @@ class IndexVerifier:
         yield _Check("supply", PrimaryChain.P, self._compare_supply)
 
     async def _compare(self, node: NodeState, check: _Check) -> IndexFinding:
-        """Compare while the node and the index stay at one height; the check is not made if they
-        never do.
-        """
+        """Compare while the node and the index are at one height, if they ever are."""
         if check.chain in self._incomplete:
             reason = f"{_INCOMPLETE} {check.chain.value}"
             return IndexFinding(
@@ -228,27 +224,28 @@ class IndexVerifier:
     async def _compare_outputs(
         self, chain: PrimaryChain, address: Address, text: str, node: NodeState
     ) -> str | None:
-        is_p = chain is PrimaryChain.P
-        outputs: Sequence[Utxo[Any]] = await (
-            node.p_outputs(text) if is_p else node.x_outputs(text)
-        )
+        outputs: Sequence[Utxo[Any]]
+        if chain is PrimaryChain.P:
+            outputs = await node.p_outputs(text)
+        else:
+            outputs = await node.x_outputs(text)
         held = await self._read(partial(consistency.held_outputs, address=address, chain=chain))
         return describe_outputs(held, list(map(held_output, outputs)))
 
     async def _compare_l1_balance(self, validation: ValidationID, node: NodeState) -> str | None:
         expected = await node.l1_balance(validation)
-        ours = await self._read(lambda connection: consistency.l1_balance(connection, validation))
+        balance = await self._read(partial(consistency.l1_balance, validation_id=validation))
         # A removed validation has no balance, and the node does not know it.
-        return (
-            "" if (ours or 0) == (expected or 0) else f"the index has {ours}, the node {expected}"
-        )
+        if (balance or 0) == (expected or 0):
+            return ""
+        return f"the index has {balance}, the node {expected}"
 
     async def _compare_supply(self, node: NodeState) -> str | None:
         expected = await node.supply()
-        ours = await self._read(consistency.current_supply)
-        if expected is None or ours is None:
+        supply = await self._read(consistency.current_supply)
+        if expected is None or supply is None:
             return None
-        return "" if ours == expected else f"the index has {ours}, the node {expected}"
+        return "" if supply == expected else f"the index has {supply}, the node {expected}"
 
 
 async def compare_set(
@@ -304,14 +301,12 @@ def held_output(utxo: Utxo[Any]) -> consistency.HeldOutput:
 
 
 def describe_outputs(
-    ours: Iterable[consistency.HeldOutput], theirs: Iterable[consistency.HeldOutput]
+    index_outputs: Iterable[consistency.HeldOutput],
+    node_outputs: Iterable[consistency.HeldOutput],
 ) -> str:
-    """Return how the outputs of an address differ between the index and a node; "" if they are the
-    same.
-    """
-    indexed, at_node = (
-        {output.utxo_id: output for output in outputs} for outputs in (ours, theirs)
-    )
+    """Return how outputs of an address differ between the index and a node; "" if equal."""
+    indexed = {output.utxo_id: output for output in index_outputs}
+    at_node = {output.utxo_id: output for output in node_outputs}
     differing = sorted(
         utxo_id
         for utxo_id in indexed.keys() | at_node.keys()
@@ -320,10 +315,11 @@ def describe_outputs(
     if not differing:
         return ""
     first = differing[0]
-    texts = [_describe_output(outputs.get(first)) for outputs in (indexed, at_node)]
+    index_text = _describe_output(indexed.get(first))
+    node_text = _describe_output(at_node.get(first))
     return (
-        f"{len(differing)} outputs differ, such as {id_text(first)}: the index has {texts[0]}, the"
-        f" node {texts[1]}"
+        f"{len(differing)} outputs differ, such as {id_text(first)}: the index has {index_text},"
+        f" the node {node_text}"
     )
 
 

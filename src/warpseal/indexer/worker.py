@@ -55,7 +55,10 @@ T = TypeVar("T")
 Processors = Mapping[PrimaryChain, Any]
 """The processor of each chain, whose methods the worker runs."""
 OpenIndex = Callable[[], tuple[IndexWriter, Processors, RowRebuilder]]
-"""Opens the index and builds the processors; picklable for another process. Raises StartupError, StoreDown."""
+"""Opens the index and builds the processors; picklable for another process.
+
+Raises StartupError, StoreDown.
+"""
 
 # The garbage collector runs only between two calls.
 GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -64,9 +67,9 @@ GC_THRESHOLDS: Final = (50_000, 20, 100)
 class Worker:
     """Runs calls on the thread that has the index open. Used from one event loop.
 
-    executor: has a single thread, in another process or in this one, in which `start` opened the
+    executor: executor with a single thread, here or in another process, in which `start` opened the
         index.
-    on_exit: called if the process ended by itself; every later call fails.
+    on_exit: function that is called if the process ends by itself; every later call fails.
     """
 
     def __init__(self, executor: Executor, on_exit: Callable[[], None]) -> None:
@@ -84,10 +87,9 @@ class Worker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a method of an opened object, such as `PChainProcessor.write`; arguments and result
-        are picklable.
+        """Run a method of an opened object, such as `PChainProcessor.write`.
 
-        key: the chain of a processor; IndexWriter or RowRebuilder.
+        key: chain of a processor, or the class IndexWriter or RowRebuilder.
         Raises ChainStopped, StoreDown, RebuildFailed.
         """
         return await self.call(_run, key, method, args, kwargs)
@@ -103,8 +105,7 @@ class Worker:
 
 
 def fork_worker_process() -> Executor:
-    """Return the executor of a process that is forked from this one, shares its memory so far, and
-    ends with it.
+    """Return the executor of a process that is forked from this one and ends with it.
 
     To be called before this process has threads or an event loop: they would not exist in the
     forked one.
@@ -118,9 +119,7 @@ def fork_worker_process() -> Executor:
 
 @asynccontextmanager
 async def open_worker(process: Executor, on_exit: Callable[[], None]) -> AsyncIterator[Worker]:
-    """Return the worker of a process, which is to be started; afterwards wait for its current call,
-    and end it.
-    """
+    """Return the worker of a process; at the end of the block wait for its call, and end it."""
     try:
         yield Worker(process, on_exit)
     finally:
@@ -131,7 +130,7 @@ async def open_worker(process: Executor, on_exit: Callable[[], None]) -> AsyncIt
 class IndexOpener(Struct, frozen=True):
     """Opens the index in the worker, which may be another process.
 
-    genesis: raw bytes; None: not known.
+    genesis: raw bytes, None if they are unknown.
     """
 
     url: StoreUrl
@@ -173,9 +172,7 @@ def build_processors(
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Collect no garbage within: the objects of a call live as long as the call, and hardly ever
-    form cycles.
-    """
+    """Collect no garbage within: objects live as long as the call, and hardly form cycles."""
     gc.disable()
     try:
         yield

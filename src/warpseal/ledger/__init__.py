@@ -1,5 +1,4 @@
-"""The effects of each P-, X- and C-Chain block on outputs, stakers, subnets, L1 validators and
-supply.
+"""The effects of P-, X- and C-Chain blocks on outputs, stakers, subnets, L1s and supply.
 
 Pure.
 

@@ -87,9 +87,7 @@ def reward_auto_renewed(
     *,
     is_committed: bool,
 ) -> None:
-    """End a cycle: the next one begins if it is configured and this one committed; otherwise the
-    validator leaves.
-    """
+    """End a cycle: begin the next one if it is configured and the reward committed, else leave."""
     state = builder.state
     if tx.end_s != state.time_s:
         raise builder.error(f"it ends a cycle at {tx.end_s}, not at {state.time_s}", effects.tx)
@@ -106,19 +104,19 @@ def reward_auto_renewed(
         _renew(builder, effects, staker, renewal, (validation, delegation))
         return
     builder.release(effects, staker.stake)
-    own = renewal.accrued_validation
+    validation_reward = renewal.accrued_validation
     if is_committed:
-        own += validation
+        validation_reward += validation
     else:
         burn_potential_reward(builder, effects, staker)
     delegation_rewards = delegation + renewal.accrued_delegation
-    _pay(builder, effects, staker.period, own, delegation_rewards)
+    _pay(builder, effects, staker.period, validation_reward, delegation_rewards)
     effects.closed = PeriodClosed(
         staker.tx_id,
         effects.tx.id,
         state.time_s,
         is_rewarded=is_committed,
-        validation_reward=own,
+        validation_reward=validation_reward,
         delegation_reward=delegation_rewards,
     )
 
@@ -132,7 +130,7 @@ def _renew(
 ) -> None:
     """Begin the next cycle.
 
-    rewards: rewards of the cycle that is over, for validating and of delegations.
+    rewards: rewards of the ended cycle, for validating and of delegations.
     """
     state, period = builder.state, staker.period
     kept_validation, kept_delegation = _kept(
@@ -162,9 +160,7 @@ def _renew(
 
 
 def _kept(renewal: Renewal, rewards: tuple[int, int], capacity: int) -> tuple[int, int]:
-    """Return the rewards that become weight, validation then delegation; scaled down to fit
-    `capacity`.
-    """
+    """Return the rewards of validation and delegation that become weight, within `capacity`."""
     validation, delegation = (
         split_reward(reward, renewal.compound_shares)[0] for reward in rewards
     )
@@ -180,10 +176,10 @@ def _pay(
     builder: BlockEffectsBuilder,
     effects: TxEffects,
     period: StakingPeriod,
-    own: int,
+    validation_reward: int,
     delegation_rewards: int,
 ) -> None:
-    payments = validator_payments(period, own, delegation_rewards)
+    payments = validator_payments(period, validation_reward, delegation_rewards)
     pay_rewards(builder, effects, period, (effects.tx.id, len(effects.emitted)), payments)
 
 

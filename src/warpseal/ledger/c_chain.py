@@ -1,5 +1,4 @@
-"""The effects of the atomic transactions of a C-Chain block on accounts and on outputs of the other
-chains.
+"""The effects of atomic transactions of a C-Chain block on accounts and outputs.
 
 Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. Amounts are in the X-Chain's unit of
 the asset (nAVAX).
@@ -22,7 +21,8 @@ from warpseal.warp.ids import ChainID
 class CHeader(Struct, frozen=True):
     """The indexed header of a C-Chain block.
 
-    hash, parent_hash: 32 bytes; evm_tx_count: without atomic ones.
+    hash, parent_hash: 32 bytes.
+    evm_tx_count: number of transactions without atomic ones.
     """
 
     number: int

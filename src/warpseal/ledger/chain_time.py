@@ -1,5 +1,4 @@
-"""The effects of time on the P-Chain: stakers start, permissioned validators end, L1 validators pay
-their fee.
+"""The effects of time on the P-Chain: stakers start and end, L1 validators pay their fee.
 
 Source of truth: ACP-77, avalanchego `vms/platformvm/txs/executor/state_changes.go`,
 `block/executor/verifier.go`, `vms/platformvm/validators/fee/fee.go`, `vms/components/gas/gas.go`.
@@ -26,16 +25,12 @@ def advance_excess(config: L1FeeConfig, active: int, excess: int, seconds: int) 
 
 
 def l1_fee_price(config: L1FeeConfig, excess: int) -> int:
-    """Return nAVAX a second: min_price * e^(excess / excess_conversion), by the series that nodes
-    sum.
-    """
+    """Return min_price * e^(excess / excess_conversion), nAVAX a second, by the series of nodes."""
     return scaled_l1_fee_price(config, excess) // config.excess_conversion
 
 
 def scaled_l1_fee_price(config: L1FeeConfig, excess: int) -> int:
-    """Return excess_conversion times the price before it is rounded down; the price is at most 2^64
-    - 1.
-    """
+    """Return excess_conversion times the price, at most 2^64 - 1, before it is rounded down."""
     divisor = config.excess_conversion
     if not excess:
         return config.min_price * divisor
@@ -51,8 +46,7 @@ def scaled_l1_fee_price(config: L1FeeConfig, excess: int) -> int:
 
 
 def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> int:
-    """Return the fee of one validator for the next `seconds`; each second's price follows from the
-    excess after it.
+    """Return a validator's fee for `seconds`; a second's price follows from the excess after it.
 
     At most 2^64 - 1. Raises ValueError if it takes a sum over more than LONGEST_SUM_S seconds.
     """
@@ -93,9 +87,7 @@ def advance_time(builder: BlockEffectsBuilder, time_s: int) -> None:
 
 
 def deactivate_unfunded(builder: BlockEffectsBuilder) -> None:
-    """Deactivate, after the transactions of a block, the L1 validators that cannot pay for another
-    second.
-    """
+    """Deactivate the L1 validators that cannot pay for another second after a block."""
     state = builder.state
     if state.l1.active:
         next_second = l1_fee_cost(state.params.l1_fee, state.l1.active, state.l1_excess, 1)

@@ -1,5 +1,4 @@
-"""The P-Chain's state as bytes: exact, so that the same blocks have the same effects on a decoded
-state.
+"""The P-Chain's state as bytes: blocks have the same effects on a decoded state.
 
 Source of truth: this module. Form: a magic, a version, SHA-256 of the rest, then MessagePack. Equal
 states give equal bytes. The parameters of the network are not part of it.

@@ -71,7 +71,8 @@ class PeriodStarted(Struct, frozen=True):
 class PeriodClosed(Struct, frozen=True):
     """A staking is over.
 
-    is_rewarded: whether its reward was committed; end_s: chain time.
+    is_rewarded: whether the reward was committed.
+    end_s: chain time.
 
     Amounts paid now: validation_reward, delegation_reward (a validator's own, and its part of
     delegations), or delegator_reward with the validator_share of that delegation, paid to the
@@ -205,8 +206,8 @@ class SupplyChange(Struct, frozen=True):
 class SetChange(Struct, frozen=True):
     """A member of a subnet's validator set after the block.
 
-    weight: 0 if it left.
-    public_key: 48 bytes, or None.
+    weight: weight of the member, 0 after it left.
+    public_key: 48 bytes, None without a key.
 
     node_id: the empty node stands for all inactive validators of an L1, which have no key.
     """
@@ -222,15 +223,16 @@ class TxEffects(Struct):
 
     The ledger fills it in while it applies the block; afterwards it does not change.
 
-    height: of the block that holds it; position: in that block.
-    consumed: in the order of the credentials.
+    height: height of the block that holds the transaction.
+    position: position in that block.
+    consumed: consumed outputs in the order of the credentials.
     emitted: its outputs by index, including exports and staked outputs; of a RewardValidatorTx the
         rewards, under the staking's id.
     released: outputs that the staking transaction emitted as staked and that are spendable from now
         on.
     burned: inputs less the outputs that they pay, less l1_balance, the nAVAX that it added to the
         balances of L1 validators.
-    removed: the staking that the subnet's owner ended.
+    removed: staking that the subnet's owner ended.
     """
 
     tx: PSignedTx
@@ -261,13 +263,13 @@ class TxEffects(Struct):
 class BlockEffects(Struct, frozen=True):
     """The effects of a block.
 
-    time_s: chain time after it, which is its own since Banff.
+    time_s: chain time after the block, which is the block's own since Banff.
 
-    supply: of the Primary Network after it, None without the genesis.
+    supply: supply of the Primary Network after the block, None without the genesis.
     l1_accrued_fees, l1_active, l1_excess: fee state of L1 validators after it.
-    txs: in its order; the last one of a proposal is PROPOSED.
-    settled: the proposal of the parent, committed or aborted here.
-    emitted: outputs without a transaction (the genesis).
+    txs: transactions in order; the last one of a proposal is PROPOSED.
+    settled: proposal of the parent, committed or aborted by this block.
+    emitted: outputs without a transaction, of the genesis.
     started: stakings that had been pending; ended: permissioned validators whose period is over.
     l1_deactivated, supplies: all changes.
     set_changes: the members of validator sets that differ from those after the parent; None without
@@ -291,7 +293,5 @@ class BlockEffects(Struct, frozen=True):
 
     @property
     def executed(self) -> tuple[TxEffects, ...]:
-        """The transactions in the order in which they change outputs: the settled proposal, then
-        the block's.
-        """
+        """The transactions as they change outputs: the settled proposal, then the block's."""
         return self.txs if self.settled is None else (self.settled, *self.txs)

@@ -1,5 +1,4 @@
-"""Outputs as the ledger describes them, the source of earlier ones, and the error for a block that
-contradicts them.
+"""Outputs of the ledger, the source of earlier ones, and the error for a contradicting block.
 
 Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo`.
 """
@@ -17,8 +16,7 @@ from warpseal.warp.ids import ChainID
 
 
 class LedgerError(ValueError):
-    """A block breaks the rules in this state: its bytes, or the blocks indexed before, are not the
-    chain's.
+    """A block breaks the rules in this state: it, or a block before, is not of the chain.
 
     height: of the block; tx_id: of the transaction, None for the block itself. The state is invalid
         afterwards: go back to a checkpoint.
@@ -109,9 +107,7 @@ class UtxoSource(Protocol):
     """The unspent outputs of earlier blocks."""
 
     def find(self, utxo_id: UtxoID, held_on: ChainID) -> KnownUtxo | None:
-        """Return the output that is spendable now on chain `held_on`; None for a spent or unknown
-        one.
-        """
+        """Return the output that is spendable on chain `held_on`; None without one."""
 
 
 class UtxoChanges(Protocol):

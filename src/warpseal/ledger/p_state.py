@@ -1,5 +1,4 @@
-"""The P-Chain's state as far as effects depend on it (all but unspent outputs), and the builder of
-a block's effects.
+"""The P-Chain's state without unspent outputs, and the builder of a block's effects.
 
 Source of truth: avalanchego `vms/platformvm/state`, `vms/platformvm/txs/priorities.go`, ACP-77.
 """
@@ -67,8 +66,8 @@ STARTED: dict[int, Priority] = {
 class Staker(Struct, frozen=True):
     """A staker.
 
-    next_s: when it starts (pending) or leaves (current).
-    stake: the outputs that are returned then.
+    next_s: unix second in which a pending staker starts, or a current one leaves.
+    stake: outputs that are returned when it leaves.
 
     first_free_index: the output index behind base and staked outputs, where rewards begin.
     """
@@ -102,8 +101,7 @@ _Turn = tuple[int, int, TxID]
 
 
 class StakerSet:
-    """Stakers by transaction, by subnet and node, and in order of time, priority and transaction
-    id.
+    """Stakers by transaction, by subnet and node, and in the order of their turns.
 
     sets: validator sets to which the stakers belong; None for pending stakers.
     """
@@ -163,8 +161,7 @@ class StakerSet:
 
 
 class L1Validators:
-    """All validations that were not removed; the active ones also in the order in which their
-    balances run out.
+    """All validations that were not removed, and the order in which balances run out.
 
     active: number of active validators.
     sets: validator sets to which the validators belong.
@@ -185,15 +182,15 @@ class L1Validators:
     def put(self, validator: L1Validator) -> None:
         """Add a validator, or replace it."""
         before = self.by_id.get(validator.validation_id)
-        was = before.end_accumulated_fee if before is not None else 0
+        former_end = before.end_accumulated_fee if before is not None else 0
         end = validator.end_accumulated_fee
         self.by_id[validator.validation_id] = validator
         if before is not None:
             self.sets.add_l1_validator(before, -1)
         self.sets.add_l1_validator(validator)
-        if end and end != was:
+        if end and end != former_end:
             heappush(self._ends, (end, validator.validation_id))
-        self.active += bool(end) - bool(was)
+        self.active += bool(end) - bool(former_end)
 
     def remove(self, validator: L1Validator) -> None:
         """Remove a validator, which must be in the set as it is given."""
@@ -202,9 +199,7 @@ class L1Validators:
         self.sets.add_l1_validator(validator, -1)
 
     def deactivate_below(self, accrued_fees: int) -> list[L1Validator]:
-        """Deactivate validators whose end lies below `accrued_fees`; return them as they were, by
-        their ends.
-        """
+        """Deactivate validators whose end is below `accrued_fees`; return their former values."""
         deactivated: list[L1Validator] = []
         ends = self._ends
         while ends and ends[0][0] < accrued_fees:
@@ -258,7 +253,7 @@ class Proposal(Struct, frozen=True):
 class Renewal(Struct, frozen=True):
     """The next cycle of an auto-renewed validator (Helicon).
 
-    next_period_s: 0 to leave at the end of the cycle.
+    next_period_s: length of the next cycle, 0 to leave at the end of this one.
 
     accrued_validation, accrued_delegation: compounded rewards, paid out when it leaves.
     """
@@ -273,11 +268,11 @@ class PChainState(Struct):
     """The state after block `height`. Only `apply_p_block` changes it.
 
     time_s: chain time.
-    supplies: by subnet, of the Primary Network (if known) and elastic ones.
+    supplies: supplies of elastic subnets and, with the genesis, of the Primary Network.
     delegation_rewards: of delegations that ended, to be paid to current validators (by
         transaction).
-    is_complete: False if it began without the genesis, so that stakers and outputs may be unknown.
-    is_invalid: an error interrupted a block; the state is unusable.
+    is_complete: False if the state began without the genesis: stakers and outputs may be missing.
+    is_invalid: whether an error interrupted a block, so that the state is unusable.
     sets: validator sets, which follow from current stakers and L1 validators.
     """
 
@@ -369,9 +364,7 @@ class BlockEffectsBuilder:
         owner: OutputOwners,
         reward: RewardType | None = None,
     ) -> None:
-        """Emit an output that the chain itself pays, a reward or a refund, as output `index` of
-        `tx_id`.
-        """
+        """Emit a reward or refund, which the chain itself pays, as output `index` of `tx_id`."""
         key, owners = utxo_id(tx_id, index), (owner.addresses, owner.threshold, owner.locktime)
         output = LedgerOutput(
             key, tx_id, index, asset_id, amount, *owners, 0, P_CHAIN, P_CHAIN, reward=reward

@@ -1,5 +1,4 @@
-"""Parameters of a network: upgrade times, rewards, the fee of L1 validators, its chains and its
-asset.
+"""Parameters of a network: upgrade times, rewards, the fee of L1 validators, chains, asset.
 
 Source of truth: avalanchego `upgrade/upgrade.go`, `genesis/genesis_{mainnet,fuji,local}.go`. Times
 are unix seconds.
@@ -38,8 +37,7 @@ class UpgradeTimes(Struct, frozen=True):
 
     @classmethod
     def from_node(cls, times_s: Mapping[str, int]) -> UpgradeTimes:
-        """Return the times of info.upgrades, by the upgrade's name in its spelling
-        ("apricotPhase5", "etna").
+        """Return the times of info.upgrades, by names such as "apricotPhase5" and "etna".
 
         A missing upgrade is active from the start; Helicon is unscheduled.
         """
@@ -53,9 +51,7 @@ class UpgradeTimes(Struct, frozen=True):
 
 
 class RewardConfig(Struct, frozen=True):
-    """The terms of staking rewards: rates in parts per million, the cap in the asset's smallest
-    unit.
-    """
+    """The terms of staking rewards: rates in parts per million, cap in the smallest unit."""
 
     max_rate: int
     min_rate: int
@@ -64,9 +60,7 @@ class RewardConfig(Struct, frozen=True):
 
 
 class L1FeeConfig(Struct, frozen=True):
-    """The fee of an active L1 validator a second: `min_price` nAVAX, rising while there are more
-    than `target`.
-    """
+    """The fee of an L1 validator a second: `min_price` nAVAX, rising above `target` validators."""
 
     target: int
     min_price: int

@@ -50,9 +50,7 @@ def split_reward(total: int, shares: int) -> tuple[int, int]:
 
 
 def reward_config_at(config: RewardConfig, start_s: int, helicon_s: int) -> RewardConfig:
-    """Return the Primary Network's config for a staking that starts at `start_s`; Helicon changes
-    the minimum rate.
-    """
+    """Return the Primary Network's config at `start_s`: Helicon changes the minimum rate."""
     if start_s < helicon_s or config.max_rate < _HELICON_MIN_RATE:
         return config
     change = abs(config.min_rate - _HELICON_MIN_RATE)
@@ -67,11 +65,11 @@ Payment = tuple[int, OutputOwners | None, RewardType]
 
 
 def validator_payments(
-    period: StakingPeriod, own: int, delegation_rewards: int
+    period: StakingPeriod, validation_reward: int, delegation_rewards: int
 ) -> tuple[Payment, ...]:
     """Return the payments of a validator's own reward and of its part of delegations."""
     fee = (delegation_rewards, period.delegation_owner, RewardType.VALIDATOR_FEE)
-    return (own, period.validation_owner, RewardType.VALIDATOR), fee
+    return (validation_reward, period.validation_owner, RewardType.VALIDATOR), fee
 
 
 def pay_rewards(
@@ -83,7 +81,7 @@ def pay_rewards(
 ) -> None:
     """Emit an output for each amount above 0.
 
-    first_output: transaction and index of the first one.
+    first_output: transaction and index of the first reward output.
     """
     tx_id, index = first_output
     for amount, owner, kind in payments:
@@ -159,17 +157,17 @@ def _end_validation(
     builder: BlockEffectsBuilder, effects: TxEffects, staker: Staker, is_committed: bool
 ) -> None:
     period = staker.period
-    own = staker.potential_reward if is_committed else 0
+    validation_reward = staker.potential_reward if is_committed else 0
     delegation_rewards = builder.state.delegation_rewards.pop(staker.tx_id, 0)
     # The delegations were rewarded, so their part is paid even if the validation is not.
-    payments = validator_payments(period, own, delegation_rewards)
+    payments = validator_payments(period, validation_reward, delegation_rewards)
     pay_rewards(builder, effects, period, (staker.tx_id, staker.first_free_index), payments)
     effects.closed = PeriodClosed(
         staker.tx_id,
         effects.tx.id,
         builder.state.time_s,
         is_rewarded=is_committed,
-        validation_reward=own,
+        validation_reward=validation_reward,
         delegation_reward=delegation_rewards,
         is_known=period.potential_reward is not None,
     )
@@ -185,14 +183,14 @@ def _end_delegation(
         and validator is not None
         and validator.period.shares is not None
     )
-    own = share = 0
+    reward = share = 0
     is_deferred = False
     if is_committed and is_known and validator is not None and validator.period.shares is not None:
-        share, own = split_reward(staker.potential_reward, validator.period.shares)
+        share, reward = split_reward(staker.potential_reward, validator.period.shares)
         # Since Cortina a validator gets its part of all delegations at once, when it leaves itself.
         # The start of its own staking decides (`proposal_tx_executor.go`, rewardDelegatorTx).
         is_deferred = validator.period.start_s >= state.params.upgrades.cortina_s
-        payments = [(own, period.validation_owner, RewardType.DELEGATOR)]
+        payments = [(reward, period.validation_owner, RewardType.DELEGATOR)]
         if not is_deferred:
             payments.append((share, validator.period.delegation_owner, RewardType.VALIDATOR_FEE))
         elif share:
@@ -209,7 +207,7 @@ def _end_delegation(
         effects.tx.id,
         state.time_s,
         is_rewarded=is_committed,
-        delegator_reward=own,
+        delegator_reward=reward,
         validator_share=share,
         is_deferred=is_deferred and share > 0,
         is_known=is_known,

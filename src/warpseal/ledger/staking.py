@@ -156,8 +156,7 @@ def _started(builder: BlockEffectsBuilder, staker: Staker) -> Staker:
 
 
 def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -> int | None:
-    """Add a staking's potential reward to the subnet's supply, and return it; None if the supply is
-    unknown.
+    """Add a potential reward to the subnet's supply, and return it; None without a supply.
 
     Raises LedgerError for a subnet without rewards.
     """

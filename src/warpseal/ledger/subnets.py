@@ -1,5 +1,4 @@
-"""Subnets and blockchains: creation, change of owner, transformation; L1s: conversion and their
-validators.
+"""Subnets, blockchains and L1s: creation, owners, transformation, conversion, validators.
 
 Source of truth: ACP-77, avalanchego `vms/platformvm/txs/executor/standard_tx_executor.go`.
 """
@@ -153,9 +152,7 @@ def register_validator(
 def set_weight(
     builder: BlockEffectsBuilder, effects: TxEffects, tx: SetL1ValidatorWeightTx
 ) -> None:
-    """Change a validator's weight, requested by the manager; 0 ends the validation and refunds its
-    balance.
-    """
+    """Change a validator's weight for the manager; 0 ends the validation and refunds it."""
     request = _read(builder, effects, tx.change)
     validator = _known(builder, effects, request.validation_id)
     if validator is None:

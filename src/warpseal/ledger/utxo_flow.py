@@ -1,5 +1,4 @@
-"""The spending and making of outputs by transactions of all chains; signers recovered from
-credentials.
+"""Spends and makes outputs for transactions of all chains, and recovers their signers.
 
 Source of truth: avalanchego `vms/components/avax`, `vms/platformvm/utxo/verifier.go`; for
 signatures SEC 1 4.1.6, avalanchego `utils/crypto/secp256k1`.
@@ -218,9 +217,7 @@ def address_from_public_key(public_key: bytes) -> Address:
 
 
 def hash_unsigned_tx(unsigned: bytes) -> bytes:
-    """Return the digest that a transaction's signatures sign: SHA-256 of its bytes without the
-    credentials.
-    """
+    """Return the signed digest of a transaction: SHA-256 of its bytes without credentials."""
     return sha256(unsigned).digest()
 
 

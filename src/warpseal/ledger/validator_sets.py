@@ -25,9 +25,7 @@ class CurrentSets:
         self._before: dict[_Place, tuple[int, bytes | None]] = {}
 
     def add_stake(self, period: StakingPeriod, sign: int = 1) -> None:
-        """Add a current staking, or (sign -1) subtract it; a delegation adds to the weight of its
-        validator.
-        """
+        """Add a current staking to the weight of its validator, or (sign -1) subtract it."""
         place = (period.subnet_id, period.node_id)
         self._add_weight(place, sign * period.weight)
         if period.signer is None:
@@ -52,9 +50,7 @@ class CurrentSets:
             self._keys.pop(place, None)
 
     def take_changes(self) -> tuple[SetChange, ...]:
-        """Return the members that differ from those at the last call, by subnet and node, and begin
-        the next block.
-        """
+        """Return the members that changed since the last call, by subnet and node."""
         before, self._before = self._before, {}
         if not before:
             return ()

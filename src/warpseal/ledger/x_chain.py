@@ -22,7 +22,7 @@ from warpseal.chains.components import (
     TransferOutput,
     Utxo,
 )
-from warpseal.chains.ids import AssetID
+from warpseal.chains.ids import Address, AssetID
 from warpseal.chains.x_blocks import XBlock, XGenesis
 from warpseal.chains.x_txs import (
     AssetOperation,
@@ -112,17 +112,21 @@ def _consume(
     flow: UtxoFlow, tx: XTx, operation: AssetOperation, reference: UtxoReference, credential: int
 ) -> Consumed:
     """Spend an output that an operation consumes. Raises LedgerError."""
-    key, done = reference.utxo_id, operation.operation
-    nft = done.output if isinstance(done, NftTransferOperation) else None
+    key, kind = reference.utxo_id, _CONSUMED_KINDS[type(operation.operation)]
+    nft = None
+    group_id = None
+    if isinstance(operation.operation, NftTransferOperation):
+        nft = operation.operation.output
+        group_id = nft.group_id
+    elif isinstance(operation.operation, NftMintOperation):
+        group_id = operation.operation.group_id
     amount = 0 if nft is None else 1
     reconstructed = None
     if flow.spend(tx, key, operation.asset_id, amount, flow.chain_id):
         signatures = signatures_of(tx, credential)
-        addresses = (
-            recover_signers(hash_unsigned_tx(tx.encode_unsigned()), signatures)
-            if signatures
-            else ()
-        )
+        addresses: tuple[Address, ...] = ()
+        if signatures:
+            addresses = recover_signers(hash_unsigned_tx(tx.encode_unsigned()), signatures)
         reconstructed = LedgerOutput(
             id=key,
             tx_id=reference.tx_id,
@@ -135,13 +139,9 @@ def _consume(
             stakeable_locktime=0,
             created_on=flow.chain_id,
             held_on=flow.chain_id,
-            kind=_CONSUMED_KINDS[type(done)],
-            group_id=done.group_id
-            if isinstance(done, NftMintOperation)
-            else nft.group_id
-            if nft
-            else None,
-            payload=nft.payload if nft else None,
+            kind=kind,
+            group_id=group_id,
+            payload=None if nft is None else nft.payload,
             is_complete=False,
         )
     return Consumed(key, flow.chain_id, operation.asset_id, amount, credential, reconstructed)
@@ -161,8 +161,8 @@ class Cap(Enum):
 class AssetCreation(Struct, frozen=True):
     """An asset was created; it has the ID of the transaction.
 
-    is_nft: it has NFTs.
-    alias: only in the genesis.
+    is_nft: whether the asset has NFTs.
+    alias: alias of an asset of the genesis.
     """
 
     asset_id: AssetID
@@ -180,7 +180,7 @@ class XTxEffects(Struct, frozen=True):
     height: None for one from before Cortina, when the X-Chain was a DAG.
 
     consumed: base and imported inputs, then inputs of operations, in the order of the credentials.
-    emitted: by output index, exports included.
+    emitted: emitted outputs by index, exports included.
     burned: fungible inputs less transferable outputs.
     """
 

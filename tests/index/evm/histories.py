@@ -196,7 +196,7 @@ class History:
         )
 
     def _trace(self, block: EvmBlockFacts) -> TracedBlock:
-        """Return creations inside of the first and third transaction, behind those of the receipts."""
+        """Return creations inside of the first and third transaction, behind those of receipts."""
         random = self.random
         inner = [
             Creation(

@@ -23,7 +23,7 @@ NOW = 1_900_000_000.5
 
 
 def days_of(blocks: Sequence[EvmBlockFacts]) -> tuple[int, dict[int, float]] | None:
-    """Return the first complete day, and the transactions per second of each later day with blocks."""
+    """Return the first complete day, and the transactions per second of each later one."""
     blocks = [block for block in blocks if block.number > 0]
     if not blocks:
         return None

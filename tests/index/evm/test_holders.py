@@ -106,7 +106,7 @@ def replaced(block: EvmBlockFacts, time: int, moves: Sequence[Erc20Transfer]) ->
 
 @dataclass
 class Model:
-    """ERC-20 balances after every block that changed them, and NFT holdings after the last block."""
+    """ERC-20 balances after each block that changed them, and NFT holdings after the last one."""
 
     times: list[int] = field(default_factory=list)
     balances: dict[tuple[bytes, bytes], list[tuple[int, int]]] = field(default_factory=dict)
@@ -296,7 +296,10 @@ def rows_of(url: str) -> dict[str, list[Any]]:
         collections: dict[int, int] = dict(connection.fetch(text))
         texts = {
             "balances": "SELECT asset, holder, block, balance, previous IS NULL FROM balances",
-            "holders": "SELECT asset, holder, rank, maximum, CASE WHEN asset > 0 THEN changed END FROM holders",
+            "holders": (
+                "SELECT asset, holder, rank, maximum, CASE WHEN asset > 0 THEN changed END"
+                " FROM holders"
+            ),
             "ranks": "SELECT asset, holder, rank, position, maximum FROM ranks",
             "totals": "SELECT -collection, 0, holders, tokens FROM nft_totals",
         }

@@ -374,14 +374,32 @@ DAMAGES = {
     "a nonce": f"UPDATE icm_sends SET nonce = nonce + 1000 WHERE {A_SEND}",
     "a messenger": f"UPDATE icm_sends SET messenger = sender WHERE {A_SEND}",
     "a lost send": f"DELETE FROM icm_sends WHERE {A_SEND}",
-    "a lost id": "DELETE FROM recent_icm_ids WHERE message = (SELECT max(message) FROM recent_icm_ids)",
-    "the id of a receive": "UPDATE icm_receives SET prefix = 5 WHERE key = (SELECT max(key) FROM icm_receives)",
-    "a Warp message": "UPDATE warp_sends SET message = x'00' WHERE key = (SELECT max(key) FROM warp_sends)",
+    "a lost id": (
+        "DELETE FROM recent_icm_ids WHERE message = (SELECT max(message) FROM recent_icm_ids)"
+    ),
+    "the id of a receive": (
+        "UPDATE icm_receives SET prefix = 5 WHERE key = (SELECT max(key) FROM icm_receives)"
+    ),
+    "a Warp message": (
+        "UPDATE warp_sends SET message = x'00' WHERE key = (SELECT max(key) FROM warp_sends)"
+    ),
     "a route": "DELETE FROM icm_routes WHERE send = (SELECT max(send) FROM icm_routes)",
-    "an arrival": "UPDATE icm_arrivals SET source = 77 WHERE receive = (SELECT max(receive) FROM icm_arrivals)",
-    "an address": "DELETE FROM recent_icm_addresses WHERE message = (SELECT max(message) FROM recent_icm_addresses)",
-    "a change": "DELETE FROM icm_message_changes WHERE change = (SELECT max(change) FROM icm_message_changes)",
-    "a change of nothing": "UPDATE icm_changes SET message = 5 WHERE key = (SELECT max(key) FROM icm_changes)",
+    "an arrival": (
+        "UPDATE icm_arrivals"
+        " SET source = 77"
+        " WHERE receive = (SELECT max(receive) FROM icm_arrivals)"
+    ),
+    "an address": (
+        "DELETE FROM recent_icm_addresses"
+        " WHERE message = (SELECT max(message) FROM recent_icm_addresses)"
+    ),
+    "a change": (
+        "DELETE FROM icm_message_changes"
+        " WHERE change = (SELECT max(change) FROM icm_message_changes)"
+    ),
+    "a change of nothing": (
+        "UPDATE icm_changes SET message = 5 WHERE key = (SELECT max(key) FROM icm_changes)"
+    ),
     "a failure": "INSERT INTO icm_failures VALUES (1, 2)",
     "an open message": "DELETE FROM icm_open WHERE send = (SELECT max(send) FROM icm_open)",
     "the state of an open message": "UPDATE icm_open SET state = 2 WHERE state = 0",

@@ -1,4 +1,4 @@
-"""Pages of ICM messages of one chain, and messages by id, against the plain model of the histories."""
+"""Pages of ICM messages of one chain, and messages by id, against the model of the histories."""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ def derived_rows(url: str) -> dict[str, list[Any]]:
     with engine.connect() as connection, connection.snapshot():
         assert list(find_inconsistencies(connection)) == []
         # Keys depend on the order of writing.
-        asset = "CASE WHEN asset > 0 THEN asset ELSE (SELECT contract FROM collections c WHERE c.number = -asset) END"
+        asset = (
+            "CASE WHEN asset > 0 THEN asset ELSE (SELECT contract FROM collections c"
+            " WHERE c.number = -asset) END"
+        )
         contract = "(SELECT contract FROM collections c WHERE c.number = token >> 36)"
         token = f"{contract}, 0, token & 1, short, t.id"
         tokens = "JOIN tokens t ON t.number = (token >> 1 & 34359738367)"

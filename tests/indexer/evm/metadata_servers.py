@@ -54,7 +54,7 @@ def respond_with(*responses: bytes) -> Serve:
 
 
 def respond_without_end(start: bytes, rest: bytes, interval_s: float = 0.0) -> Serve:
-    """Send `start`, and then `rest` again and again: as fast as the client reads, or drop by drop."""
+    """Send `start`, and then `rest` again and again: as fast as possible, or drop by drop."""
 
     async def serve(head: str, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
@@ -126,7 +126,7 @@ async def http_server(
 async def twin_servers(
     public: Serve, private: Serve
 ) -> AsyncIterator[tuple[HttpServer, HttpServer]]:
-    """Run a server at the public address, and another one at the same port of the private address."""
+    """Run a server at the public address, and another at the same port of the private one."""
     async with AsyncExitStack() as stack:
         while True:
             first = await stack.enter_async_context(http_server(public))

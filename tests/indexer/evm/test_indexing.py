@@ -50,7 +50,12 @@ from warpseal.upstream.node import open_sessions
 
 CONSECUTIVE_TRANSFER = keccak(b"ConsecutiveTransfer(uint256,uint256,address,address)")
 
-RECIPIENTS = "SELECT transfers.key, ids.id FROM transfers JOIN ids ON ids.key = transfers.recipient ORDER BY transfers.key"
+RECIPIENTS = (
+    "SELECT transfers.key, ids.id"
+    " FROM transfers"
+    " JOIN ids ON ids.key = transfers.recipient"
+    " ORDER BY transfers.key"
+)
 
 
 def changed(chain: ServedChain, height: int, change: dict[str, object]) -> bytes:
@@ -108,10 +113,20 @@ AFTER_HELICON: dict[str, Any] = {"helicon": 0, "icm": IcmOptions(88_888)}
 # By address, since ids are numbered by batches.
 FACTS = (
     "SELECT * FROM blocks ORDER BY number",
-    "SELECT c.tx, c.position, i.id, s.id, f.id FROM creations c JOIN ids i ON i.key = c.contract"
-    " JOIN ids s ON s.key = c.sender LEFT JOIN ids f ON f.key = c.factory ORDER BY c.tx, c.position",
-    "SELECT i.id, c.erc_type, c.name, c.symbol FROM contracts c JOIN ids i ON i.key = c.contract ORDER BY i.id",
-    "SELECT w.key, w.tx_index, i.id, w.kind, w.message FROM warp_sends w JOIN ids i ON i.key = w.sender ORDER BY w.key",
+    "SELECT c.tx, c.position, i.id, s.id, f.id"
+    " FROM creations c"
+    " JOIN ids i ON i.key = c.contract"
+    " JOIN ids s ON s.key = c.sender"
+    " LEFT JOIN ids f ON f.key = c.factory"
+    " ORDER BY c.tx, c.position",
+    "SELECT i.id, c.erc_type, c.name, c.symbol"
+    " FROM contracts c"
+    " JOIN ids i ON i.key = c.contract"
+    " ORDER BY i.id",
+    "SELECT w.key, w.tx_index, i.id, w.kind, w.message"
+    " FROM warp_sends w"
+    " JOIN ids i ON i.key = w.sender"
+    " ORDER BY w.key",
 )
 UNFINISHED = "SELECT (SELECT count(*) FROM contracts WHERE due_from IS NOT NULL), traced FROM chain"
 
@@ -227,7 +242,7 @@ async def test_an_index_begins_later_if_no_node_has_the_beginning(tmp_path: Path
     assert rows(tmp_path, chain, "SELECT first_height FROM chain") == [(209,)]
 
 
-async def test_a_node_that_is_down_at_the_first_start_is_waited_for_if_the_others_lack_the_beginning(
+async def test_a_first_start_waits_for_a_node_that_is_down_if_the_others_lack_the_beginning(
     tmp_path: Path,
 ) -> None:
     chain = transfer_blocks(100, has_roots=False)

@@ -69,7 +69,7 @@ def counts_as_public(address: IpAddress) -> bool:
 
 @dataclass
 class FetcherSetup:
-    """A public server and a private one at the same port, and a fetcher that may reach that port."""
+    """A public and a private server at the same port, and a fetcher that may reach that port."""
 
     public: HttpServer
     private: HttpServer

@@ -234,7 +234,8 @@ async def test_an_index_from_a_later_block_shows_the_amounts_of_the_node(
         ) as setup,
     ):
         for owner in (alice, bob):
-            path = f"/v1/chains/{id_text(BLOCKCHAIN)}/addresses/0x{owner.hex()}/balances:listCollectibles"
+            address = f"/v1/chains/{id_text(BLOCKCHAIN)}/addresses/0x{owner.hex()}"
+            path = f"{address}/balances:listCollectibles"
             page = await ask(setup, path, contractAddress="0x" + editions.hex())
             holdings[owner] = {
                 int(item["tokenId"]): int(item["balance"])

@@ -158,20 +158,28 @@ DAMAGES = {
     "a number of holders": f"UPDATE recent_owners SET holder = holder + 1 WHERE {LAST_1155}",
     "a holder": f"UPDATE recent_holdings SET owner = owner + 1000 WHERE {FIRST}",
     "a lost holding": f"DELETE FROM recent_holdings WHERE {FIRST}",
-    "a balance": f"UPDATE recent_holdings SET balance = x'7fff' WHERE balance IS NOT NULL AND {LAST_1155}",
+    "a balance": (
+        f"UPDATE recent_holdings SET balance = x'7fff' WHERE balance IS NOT NULL AND {LAST_1155}"
+    ),
     "a holding of nothing": "INSERT INTO recent_holdings VALUES (1, 999999999999, NULL, 1)",
     "a contradiction": "INSERT INTO inconsistent VALUES (1)",
     "a transfer's recipient": f"UPDATE transfers SET recipient = 1 WHERE {LAST_TRANSFER}",
     "a transfer's address": f"UPDATE transfers SET sender = 77777777 WHERE {LAST_TRANSFER}",
     "a lost transfer": "DELETE FROM transfers WHERE key = (SELECT min(key) FROM transfers)",
     "a transfer of an address": (
-        "DELETE FROM recent_address_transfers WHERE transfer = (SELECT max(transfer) FROM address_transfers)"
+        "DELETE FROM recent_address_transfers"
+        " WHERE transfer = (SELECT max(transfer) FROM address_transfers)"
     ),
     "a directory of transfers": (
-        "DELETE FROM recent_address_partitions WHERE address = (SELECT max(address) FROM address_partitions)"
+        "DELETE FROM recent_address_partitions"
+        " WHERE address = (SELECT max(address) FROM address_partitions)"
     ),
     "a transaction": "DELETE FROM txs WHERE key = (SELECT max(key) FROM txs)",
-    "a token's id": "UPDATE recent_token_ids SET short = short + 1000 WHERE token = (SELECT max(token) FROM token_ids)",
+    "a token's id": (
+        "UPDATE recent_token_ids"
+        " SET short = short + 1000"
+        " WHERE token = (SELECT max(token) FROM token_ids)"
+    ),
     "a lost token": "DELETE FROM tokens WHERE number = (SELECT max(number) FROM tokens)",
     "a lost block": "DELETE FROM blocks WHERE number = 9",
     "a number of transactions": "UPDATE blocks SET tx_count = tx_count + 1 WHERE number = 9",
@@ -181,7 +189,9 @@ DAMAGES = {
     "a stored balance": f"UPDATE balances SET balance = x'01' WHERE {LAST_BALANCE}",
     "a lost balance": f"DELETE FROM balances WHERE {LAST_BALANCE}",
     "a link of balances": f"UPDATE balances SET previous = 1 WHERE {LAST_BALANCE}",
-    "an ERC-20 holder": f"UPDATE recent_holders SET maximum = x'f600000000000000000000' WHERE {A_COIN_HOLDER}",
+    "an ERC-20 holder": (
+        f"UPDATE recent_holders SET maximum = x'f600000000000000000000' WHERE {A_COIN_HOLDER}"
+    ),
     "a lost ERC-20 holder": f"DELETE FROM recent_holders WHERE {A_COIN_HOLDER}",
     "an NFT holder": f"UPDATE recent_holders SET rank = x'fef8' WHERE {AN_NFT_HOLDER}",
     "a lost NFT holder": f"DELETE FROM recent_holders WHERE {AN_NFT_HOLDER}",
@@ -313,7 +323,10 @@ async def test_a_contract_with_wrong_events_is_reported_and_is_no_error(tmp_path
     assert sum("the index has all of them" in remark for remark in remarks.values()) == 1
 
 
-POSITION = "CASE WHEN prefix < 0 THEN prefix + 1 + 9223372036854775807 ELSE prefix - 1 - 9223372036854775807 END"
+POSITION = (
+    "CASE WHEN prefix < 0 THEN prefix + 1 + 9223372036854775807"
+    " ELSE prefix - 1 - 9223372036854775807 END"
+)
 
 
 async def test_a_wrong_owner_after_a_missing_transfer_is_an_error(tmp_path: Path) -> None:
@@ -348,7 +361,7 @@ COIN = MadeUpChain(9).address("coin")
 
 
 def coin_chain() -> ServedChain:
-    """Return a chain with mints of a coin for two holders, and a transfer between them in block 3."""
+    """Return a chain with mints of a coin for two holders, and their transfer in block 3."""
     chain = MadeUpChain(9)
     ann, bob = chain.address("ann"), chain.address("bob")
     chain.add([Tx(ann, COIN, [erc20_transfer(COIN, ZERO, ann, 50)])])

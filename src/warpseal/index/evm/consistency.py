@@ -63,8 +63,8 @@ class IndexedRange(Struct, frozen=True):
 class SampledToken(Struct, frozen=True):
     """A token and a holder of it.
 
-    balance: 1 for ERC-721.
-    is_inconsistent: events of the contract contradict others.
+    balance: number of tokens, 1 for ERC-721.
+    is_inconsistent: whether events of the contract contradict each other.
     """
 
     contract: bytes
@@ -138,17 +138,25 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
     tx = "t.key = r.key / 1048576 * 1048576 + r.tx_index"
     token = f"tokens t WHERE t.number = {SQL_NUMBER.format('x.token')})"
     checks = {
-        "transfers whose block is not indexed": f"transfers WHERE key / 1048576 NOT BETWEEN {heights}",
+        "transfers whose block is not indexed": (
+            f"transfers WHERE key / 1048576 NOT BETWEEN {heights}"
+        ),
         "transfers without their transaction": f"transfers r {missing} txs t WHERE {tx})",
         "transfers of an unknown token": f"transfers x {missing} {token}",
-        **{
-            f"transfers of an unknown {party}": f"transfers r {missing} ids i WHERE i.key = r.{party}) AND {party} <> 0"
-            for party in ("sender", "recipient")
-        },
+        "transfers of an unknown sender": (
+            f"transfers r {missing} ids i WHERE i.key = r.sender) AND r.sender <> 0"
+        ),
+        "transfers of an unknown recipient": (
+            f"transfers r {missing} ids i WHERE i.key = r.recipient) AND r.recipient <> 0"
+        ),
         "creations without their transaction": f"creations c {missing} txs t WHERE t.key = c.tx)",
-        "creations that are no known contract": f"creations c {missing} contracts t WHERE t.contract = c.contract)",
+        "creations that are no known contract": (
+            f"creations c {missing} contracts t WHERE t.contract = c.contract)"
+        ),
         "documents of an unknown token": f"documents x {missing} {token}",
-        "collections of an unknown contract": f"collections c {missing} ids i WHERE i.key = c.contract)",
+        "collections of an unknown contract": (
+            f"collections c {missing} ids i WHERE i.key = c.contract)"
+        ),
     }
     for subject, rows in checks.items():
         ((count,),) = connection.fetch(f"SELECT count(*) FROM {rows}")
@@ -159,7 +167,11 @@ def _check_references(connection: Connection) -> Iterator[Inconsistency]:
 def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
     """Compare the tokens with the table by which they are found."""
     tokens = connection.stream("SELECT number, short, id FROM tokens ORDER BY number")
-    text = f"SELECT {SQL_NUMBER.format('token')} AS number, short, token, collection FROM token_ids ORDER BY number"
+    text = (
+        f"SELECT {SQL_NUMBER.format('token')} AS number, short, token, collection"
+        " FROM token_ids"
+        " ORDER BY number"
+    )
     for row, entry in zip_longest(tokens, connection.stream(text)):
         if (
             row is None
@@ -174,9 +186,7 @@ def _check_tokens(connection: Connection) -> Iterator[Inconsistency]:
 
 
 def sample_blocks(connection: Connection, count: int, random: Random) -> list[int]:
-    """Draw at most `count` heights: half of all, a quarter with transfers, a quarter with
-    creations; sorted.
-    """
+    """Draw at most `count` heights, sorted: half at random, half with transfers or creations."""
     blocks = indexed_range(connection)
     if blocks is None:
         return []
@@ -197,22 +207,31 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     The parent's hash, and what leaves no row of the block's own, are empty. Only receipts give
     creations.
     """
-    text = "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent FROM blocks WHERE number = ?"
+    text = (
+        "SELECT hash, time, tx_count, gas_used, gas_limit, base_fee, gas_cost, fees_spent"
+        " FROM blocks"
+        " WHERE number = ?"
+    )
     rows = connection.records(text, number)
     if not rows:
         return None
     block = rows[0]
     bounds = (block_key(number), block_key(number + 1))
     transfers = connection.records(
-        "SELECT r.key, r.tx_index, r.log_index, r.token, r.sender, r.recipient, r.amount, t.short, t.id, c.contract"
-        f" FROM transfers r JOIN tokens t ON t.number = {SQL_NUMBER.format('r.token')}"
+        "SELECT r.key, r.tx_index, r.log_index, r.token, r.sender, r.recipient, r.amount,"
+        " t.short, t.id, c.contract"
+        " FROM transfers r"
+        f" JOIN tokens t ON t.number = {SQL_NUMBER.format('r.token')}"
         f" JOIN collections c ON c.number = {SQL_COLLECTION.format('r.token')}"
-        " WHERE r.key >= ? AND r.key < ? ORDER BY r.key",
+        " WHERE r.key >= ? AND r.key < ?"
+        " ORDER BY r.key",
         *bounds,
     )
     creations = connection.records(
-        "SELECT tx, position, contract, sender FROM creations WHERE tx >= ? AND tx < ? AND position = 0"
-        " AND factory IS NULL ORDER BY tx",
+        "SELECT tx, position, contract, sender"
+        " FROM creations"
+        " WHERE tx >= ? AND tx < ? AND position = 0 AND factory IS NULL"
+        " ORDER BY tx",
         *bounds,
     )
     parties = {
@@ -270,7 +289,12 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
 
 def denied_contracts(connection: Connection, contracts: Iterable[bytes]) -> set[bytes]:
     """Return the contracts among these whose candidate transfers are not of ERC-721."""
-    text = "SELECT i.id FROM ids i JOIN interfaces f ON f.contract = i.key WHERE f.is_erc721 = 0 AND i.prefix IN {keys}"
+    text = (
+        "SELECT i.id"
+        " FROM ids i"
+        " JOIN interfaces f ON f.contract = i.key"
+        " WHERE f.is_erc721 = 0 AND i.prefix IN {keys}"
+    )
     return {row[0] for row in bulk.fetch_by_id(connection, text, contracts)}
 
 
@@ -300,8 +324,9 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
         pairs.add(tuple(random.choice(choices)))
     balances = find_holdings(connection, pairs)
     text = (
-        "SELECT p.a, p.b, t.short, t.id, c.contract, n.collection FROM {pairs} JOIN tokens t"
-        f" ON t.number = {SQL_NUMBER.format('p.b')}"
+        "SELECT p.a, p.b, t.short, t.id, c.contract, n.collection"
+        " FROM {pairs}"
+        f" JOIN tokens t ON t.number = {SQL_NUMBER.format('p.b')}"
         f" JOIN collections c ON c.number = {SQL_COLLECTION.format('p.b')}"
         " LEFT JOIN inconsistent n ON n.collection = c.number"
     )
@@ -322,9 +347,7 @@ def sample_tokens(connection: Connection, count: int, random: Random) -> list[Sa
 
 
 def holding(connection: Connection, token: SampledToken) -> SampledToken:
-    """Return a sampled holding as it is now: of ERC-721 with the owner, of ERC-1155 with the
-    balance of the holder.
-    """
+    """Return a sampled holding as it is now: the owner of ERC-721, the balance of ERC-1155."""
     key, is_inconsistent = _token_key(connection, token)
     session = ReadSession(connection)
     if token.standard is TokenStandard.ERC721:
@@ -357,17 +380,19 @@ def blocks_of_contract(connection: Connection, contract: bytes) -> list[int]:
 
 
 def _token_key(connection: Connection, token: SampledToken) -> tuple[int, bool]:
-    """Return the key of a known token, and whether the events of its contract contradict each
-    other.
-    """
+    """Return the key of a token, and whether the events of its contract contradict each other."""
     contract = ReadSession(connection).keys_of([token.contract])[token.contract]
     ((number, inconsistent),) = connection.fetch(
-        "SELECT c.number, n.collection FROM collections c LEFT JOIN inconsistent n ON n.collection = c.number"
+        "SELECT c.number, n.collection"
+        " FROM collections c"
+        " LEFT JOIN inconsistent n ON n.collection = c.number"
         " WHERE c.contract = ?",
         contract,
     )
     rows = connection.fetch(
-        f"SELECT i.token, t.short, t.id FROM token_ids i JOIN tokens t ON t.number = {SQL_NUMBER.format('i.token')}"
+        "SELECT i.token, t.short, t.id"
+        " FROM token_ids i"
+        f" JOIN tokens t ON t.number = {SQL_NUMBER.format('i.token')}"
         " WHERE i.collection = ? AND i.short = ?",
         number,
         short_id(token.token_id),

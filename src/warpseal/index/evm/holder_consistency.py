@@ -1,5 +1,4 @@
-"""Checks of the stored ERC-20 balances in an EVM chain's index, and of what batches of blocks left
-in the rows of holders.
+"""Checks of ERC-20 balances, and of the traces of batches in the rows of holders.
 
 Balances are facts. Nothing stores where batches ended, so former rows, and the blocks that changed
 NFT holders, cannot be derived again. Rows are streamed in one order, so that memory holds the rows
@@ -28,21 +27,24 @@ _DRAWN_FROM: Final = 100
 _BALANCES: Final = (
     "SELECT b.asset, b.holder, b.block, b.balance, b.previous, b.partition, p.first,"
     " (SELECT n.first FROM balance_partitions n WHERE n.number = b.partition + 1)"
-    " FROM balances b LEFT JOIN balance_partitions p ON p.number = b.partition"
+    " FROM balances b"
+    " LEFT JOIN balance_partitions p ON p.number = b.partition"
     " ORDER BY b.asset, b.holder, b.block"
 )
 _HOLDERS: Final = "SELECT asset, holder, changed FROM holders ORDER BY asset, holder"
 _RANKS: Final = "SELECT asset, holder, changed FROM ranks ORDER BY asset, holder"
 _FORMER: Final = (
-    "SELECT r.asset, r.holder, r.rank, r.maximum, r.changed, r.until, p.until AS last_until FROM past_ranks r"
-    " LEFT JOIN past_partitions p ON p.number = r.partition ORDER BY r.asset, r.holder, r.changed"
+    "SELECT r.asset, r.holder, r.rank, r.maximum, r.changed, r.until, p.until AS last_until"
+    " FROM past_ranks r"
+    " LEFT JOIN past_partitions p ON p.number = r.partition"
+    " ORDER BY r.asset, r.holder, r.changed"
 )
 
 
 class SampledBalance(Struct, frozen=True):
     """An ERC-20 balance after the last block.
 
-    is_inconsistent: the contract's events contradict each other.
+    is_inconsistent: whether the contract's events contradict each other.
     """
 
     contract: bytes
@@ -52,7 +54,7 @@ class SampledBalance(Struct, frozen=True):
 
 
 def find_balance_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
-    """Check that each stored balance changes the one before, and is in the partition of its block."""
+    """Check that a stored balance differs from the last one, and is in its block's partition."""
     stored = groupby(connection.stream(_BALANCES), key=itemgetter(0, 1))
     for (asset, holder), rows in stored:
         balance = 0
@@ -69,9 +71,7 @@ def find_balance_inconsistencies(connection: Connection) -> Iterator[Inconsisten
 
 
 def find_holder_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
-    """Compare the former rows of holders with those that followed them, and the blocks of the last
-    changes with those of the rows in the order of pages.
-    """
+    """Compare former rows with the rows behind them, and the blocks of changes in both orders."""
     for row, ranked in zip_longest(connection.stream(_HOLDERS), connection.stream(_RANKS)):
         if row != ranked:
             asset, holder, _ = row or ranked
@@ -106,7 +106,9 @@ def _check_former(connection: Connection) -> Iterator[Inconsistency]:
 def _has_balances(connection: Connection, pair: tuple[int, int], rows: Sequence[Any]) -> bool:
     """Return whether an ERC-20 holder had these balances after these blocks."""
     text = (
-        "SELECT balance FROM balances WHERE partition = (SELECT max(number) FROM balance_partitions WHERE first <= ?)"
+        "SELECT balance"
+        " FROM balances"
+        " WHERE partition = (SELECT max(number) FROM balance_partitions WHERE first <= ?)"
         " AND asset = ? AND holder = ? AND block = ?"
     )
     for row in rows:
@@ -118,7 +120,13 @@ def _has_balances(connection: Connection, pair: tuple[int, int], rows: Sequence[
 
 def sample_balances(connection: Connection, count: int, random: Random) -> list[SampledBalance]:
     """Draw at most `count` ERC-20 balances, each from some that follow a random place."""
-    text = "SELECT asset, holder FROM holders WHERE (asset, holder) > (?, ?) ORDER BY asset, holder LIMIT ?"
+    text = (
+        "SELECT asset, holder"
+        " FROM holders"
+        " WHERE (asset, holder) > (?, ?)"
+        " ORDER BY asset, holder"
+        " LIMIT ?"
+    )
     ((last,),) = connection.fetch("SELECT max(asset) FROM holders WHERE asset > 0")
     ((last_id,),) = connection.fetch("SELECT max(key) FROM ids")
     pairs = set[tuple[int, int]]()
@@ -150,9 +158,18 @@ def current_balance(connection: Connection, sampled: SampledBalance) -> SampledB
 def changes_of_balance(
     connection: Connection, sampled: SampledBalance, limit: int
 ) -> dict[int, int]:
-    """Return by how much the newest blocks changed a balance, newest first. It reads every balance."""
+    """Return by how much the newest blocks changed a balance, newest first.
+
+    It reads every balance.
+    """
     asset, holder = _find_pair(connection, sampled)
-    text = "SELECT block, balance FROM balances WHERE asset = ? AND holder = ? ORDER BY block DESC LIMIT ?"
+    text = (
+        "SELECT block, balance"
+        " FROM balances"
+        " WHERE asset = ? AND holder = ?"
+        " ORDER BY block DESC"
+        " LIMIT ?"
+    )
     rows = [
         (block, unpack(bytes(raw)))
         for block, raw in connection.fetch(text, asset, holder, limit + 1)

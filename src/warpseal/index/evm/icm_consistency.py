@@ -1,5 +1,4 @@
-"""Checks of the messages of ICM: ids, failures, deliveries and open messages are computed again
-from the facts.
+"""Checks of ICM messages: ids, failures, deliveries and open messages against the facts.
 
 Messages are drawn at random, to be compared with what their messengers say.
 """
@@ -44,9 +43,15 @@ _HAS_RETRY: Final = _HAS_CHANGE.format("r", ChangeKind.EXECUTED)
 _MAX_WORD: Final = 2 ** (8 * HASH_BYTES) - 1
 # The newest fee: `SentMessage` has only that of the last changes.
 _FEE: Final = (
-    "SELECT coalesce((SELECT c.amount FROM icm_message_changes m JOIN icm_changes c ON c.key = m.change"
-    f" WHERE m.message = s.key AND c.kind = {ChangeKind.FEE} ORDER BY c.key DESC LIMIT 1), s.fee)"
-    " FROM icm_sends s WHERE s.key = ?"
+    "SELECT coalesce("
+    "(SELECT c.amount"
+    " FROM icm_message_changes m"
+    " JOIN icm_changes c ON c.key = m.change"
+    f" WHERE m.message = s.key AND c.kind = {ChangeKind.FEE}"
+    " ORDER BY c.key DESC"
+    " LIMIT 1), s.fee)"
+    " FROM icm_sends s"
+    " WHERE s.key = ?"
 )
 # What tables must have that are not compared with rows derived again, and what they have.
 _EQUAL: Final = {
@@ -55,38 +60,56 @@ _EQUAL: Final = {
         "SELECT prefix, receive FROM icm_failures",
     ),
     "open messages": (
-        f"SELECT s.destination, s.key, CASE WHEN d.outcome = 2 THEN 2 WHEN {_HAS_RECEIPT} THEN 1 ELSE 0 END"
-        " FROM icm_sends s LEFT JOIN icm_deliveries d ON d.send = s.key WHERE d.send IS NULL OR d.outcome = 2",
+        "SELECT s.destination, s.key,"
+        f" CASE WHEN d.outcome = 2 THEN 2 WHEN {_HAS_RECEIPT} THEN 1 ELSE 0 END"
+        " FROM icm_sends s"
+        " LEFT JOIN icm_deliveries d ON d.send = s.key"
+        " WHERE d.send IS NULL OR d.outcome = 2",
         "SELECT destination, send, state FROM icm_open",
     ),
 }
 _NONE: Final = {
     "deliveries of another message": (
-        "icm_deliveries d WHERE NOT EXISTS"
+        "icm_deliveries d"
+        " WHERE NOT EXISTS"
         " (SELECT 1 FROM icm_sends s WHERE s.key = d.send AND s.destination = d.destination)"
     ),
     "deliveries that wait for a message that is there": (
-        "icm_unmatched u JOIN icm_ids i ON i.prefix = u.prefix JOIN icm_sends s ON s.key = i.message"
+        "icm_unmatched u"
+        " JOIN icm_ids i ON i.prefix = u.prefix"
+        " JOIN icm_sends s ON s.key = i.message"
         " WHERE s.destination = u.destination"
     ),
     **{
         f"rows of {table} without their transaction": (
-            f"{table} r WHERE NOT EXISTS (SELECT 1 FROM txs t WHERE t.key = r.key / 1048576 * 1048576 + r.tx_index)"
+            f"{table} r"
+            " WHERE NOT EXISTS"
+            " (SELECT 1 FROM txs t WHERE t.key = r.key / 1048576 * 1048576 + r.tx_index)"
         )
         for table in ("icm_sends", "icm_receives", "icm_changes", "warp_sends")
     },
     "changes of no message": (
-        "icm_changes c WHERE NOT EXISTS (SELECT 1 FROM icm_sends s WHERE s.key = c.message)"
+        "icm_changes c"
+        " WHERE NOT EXISTS (SELECT 1 FROM icm_sends s WHERE s.key = c.message)"
         " AND NOT EXISTS (SELECT 1 FROM icm_receives r WHERE r.key = c.message)"
     ),
 }
 # The chain that is its own index is the source of its sends, and the destination of its receives.
 _MESSAGES: Final = (
-    "SELECT s.key, m.id, o.id, s.nonce, 1 AS is_send, NULL AS prefix, 1 AS has_id FROM icm_sends s"
-    " JOIN ids m ON m.key = s.messenger JOIN ids o ON o.key = s.destination UNION ALL"
-    " SELECT r.key, m.id, o.id, r.nonce, 0, r.prefix, CASE WHEN r.body IS NULL THEN 0 ELSE 1 END FROM icm_receives r"
-    " JOIN ids m ON m.key = r.messenger JOIN ids o ON o.key = r.source UNION ALL"
-    f" SELECT w.key, w.message, NULL, 0, 2, NULL, 1 FROM warp_sends w WHERE w.kind <> {PayloadKind.TELEPORTER}"
+    "SELECT s.key, m.id, o.id, s.nonce, 1 AS is_send, NULL AS prefix, 1 AS has_id"
+    " FROM icm_sends s"
+    " JOIN ids m ON m.key = s.messenger"
+    " JOIN ids o ON o.key = s.destination"
+    " UNION ALL"
+    " SELECT r.key, m.id, o.id, r.nonce, 0, r.prefix,"
+    " CASE WHEN r.body IS NULL THEN 0 ELSE 1 END"
+    " FROM icm_receives r"
+    " JOIN ids m ON m.key = r.messenger"
+    " JOIN ids o ON o.key = r.source"
+    " UNION ALL"
+    " SELECT w.key, w.message, NULL, 0, 2, NULL, 1"
+    " FROM warp_sends w"
+    f" WHERE w.kind <> {PayloadKind.TELEPORTER}"
     " ORDER BY 1"
 )
 
@@ -96,8 +119,9 @@ def find_icm_inconsistencies(connection: Connection) -> Iterator[Inconsistency]:
     yield from _check_ids(connection)
     for subject, (expected, rows) in _EQUAL.items():
         text = (
-            f"SELECT count(*) FROM (SELECT * FROM ({expected} EXCEPT {rows}) a UNION ALL"
-            f" SELECT * FROM ({rows} EXCEPT SELECT * FROM ({expected}) e) b) c"
+            "SELECT count(*)"
+            f" FROM (SELECT * FROM ({expected} EXCEPT {rows}) a"
+            f" UNION ALL SELECT * FROM ({rows} EXCEPT SELECT * FROM ({expected}) e) b) c"
         )
         ((count,),) = connection.fetch(text)
         if count:
@@ -130,9 +154,9 @@ def _expected_ids(connection: Connection, chain: ChainID) -> Iterator[tuple[int,
         if is_send == 2:
             yield key, prefix_of(sha256(bytes(raw)).digest())
             continue
-        source, destination = (
-            (chain, ChainID(bytes(other))) if is_send else (ChainID(bytes(other)), chain)
-        )
+        source, destination = ChainID(bytes(other)), chain
+        if is_send:
+            source, destination = destination, source
         prefix = prefix_of(message_id(bytes(raw), source, destination, nonce))
         if has_id or stored != prefix:
             yield key, prefix
@@ -173,7 +197,9 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
     if isinstance(message, ReceivedMessage):
         # Of a messenger that counts from the first block of the chain on.
         text = (
-            "SELECT count(*) FROM icm_receives r JOIN icm_receives o USING (source, messenger)"
+            "SELECT count(*)"
+            " FROM icm_receives r"
+            " JOIN icm_receives o USING (source, messenger)"
             " JOIN icm_messengers m USING (messenger), chain c"
             " WHERE r.key = ? AND m.first = 0 AND c.icm_first = 0"
         )
@@ -203,9 +229,7 @@ def read_message(connection: Connection, key: int) -> SampledMessage:
 
 
 def compare_messages(connection: Connection, block: EvmBlockFacts) -> str:
-    """Return how the rows differ from the messages that a block sends and receives; "" if they do
-    not.
-    """
+    """Return how the rows differ from the messages of a block; "" if they do not."""
     start, end = block_key(block.number), block_key(block.number + 1)
     ((first,),) = connection.fetch("SELECT icm_first FROM chain")
     if not 0 <= first <= block.number:
