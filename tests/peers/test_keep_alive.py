@@ -142,7 +142,7 @@ async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
         with stopped_clock() as clock:
             monkeypatch.setattr(pong_scheduler, "monotonic", lambda: clock.now_s)
             session(network)._tick()
-            # Each step is too short to be seen as a stall, and too long for a check to be conclusive.
+            # A step is too short to be seen as a stall, and too long for a check to be conclusive.
             for _ in range(60):
                 clock.advance(0.03)
                 await asyncio.sleep(0)

@@ -96,7 +96,7 @@ class AggregationRequest(Struct, frozen=True):
 class ResolvedRequest(Struct, frozen=True):
     """A message and the set that is to sign it.
 
-    is_default_subnet: the caller named no signing subnet.
+    is_default_subnet: whether the caller named no signing subnet.
     """
 
     message: UnsignedMessage
@@ -108,7 +108,7 @@ class ResolvedRequest(Struct, frozen=True):
 
     @property
     def round_key(self) -> tuple[bytes, bytes, bytes]:
-        """Equal for requests that share one round."""
+        """The key of the round; requests with equal keys share one round."""
         return self.message.raw, self.justification, self.validators.digest
 
 
@@ -149,6 +149,7 @@ class Resolver:
         resolved = self._resolve_known(request)
         if resolved is not None:
             return resolved
+        # If the time is over, these say how far the request has come.
         subnet_id, height, is_empty = None, request.height, False
         try:
             async with asyncio.timeout_at(deadline):
@@ -157,14 +158,14 @@ class Resolver:
                     validators = await self._named_set(request, subnet_id, height, message)
                 else:
                     height = await self._heights.first()
-                    # While an existing subnet has no validators, ask again.
-                    while not (
-                        validators := await self._sets.at(subnet_id, height, is_chosen=False)
-                    ).total_weight:
+                    validators = await self._sets.at(subnet_id, height, is_chosen=False)
+                    # An existing subnet without validators may get the first one at a later height.
+                    while not validators.total_weight:
                         await self._chains.subnet(subnet_id)
                         is_empty = True
                         await asyncio.sleep(self._empty_set_retry_s)
                         height = await self._heights.first()
+                        validators = await self._sets.at(subnet_id, height, is_chosen=False)
         except TimeoutError:
             raise self._timeout_error(subnet_id, height, is_empty=is_empty) from None
         is_default = request.message is not None and request.signing_subnet_id is None
@@ -179,11 +180,9 @@ class Resolver:
 
         Validators that refused the message itself would refuse it there as well.
         """
-        is_asked_by_default = request.is_default_subnet and request.subnet_id == PRIMARY_NETWORK
-        if (
-            not is_asked_by_default
-            or shortfall.total_weight - shortfall.refused_weight < shortfall.required_weight
-        ):
+        if not request.is_default_subnet or request.subnet_id != PRIMARY_NETWORK:
+            return None
+        if shortfall.total_weight - shortfall.refused_weight < shortfall.required_weight:
             return None
         try:
             async with asyncio.timeout(_ADVICE_TIMEOUT_S):
@@ -192,11 +191,9 @@ class Resolver:
                 )
         except (TimeoutError, WarpsealError, RpcRefusal):
             return None
-        return (
-            None
-            if subnet_id in (None, PRIMARY_NETWORK)
-            else L1_VERIFIES_HINT.format(id_text(subnet_id))
-        )
+        if subnet_id is None or subnet_id == PRIMARY_NETWORK:
+            return None
+        return L1_VERIFIES_HINT.format(id_text(subnet_id))
 
     def _resolve_known(self, request: AggregationRequest) -> ResolvedRequest | None:
         """Resolve a request whose validator set is in memory, of an epoch or the proposed height.
@@ -210,17 +207,15 @@ class Resolver:
             return None
         if not request.is_epoch_height:
             source_subnet_id = self._chains.known_subnet_of(message.source_chain_id)
-            if (
-                height is not None
-                or subnet_id not in (None, source_subnet_id)
-                or not self._heights.is_fresh
-            ):
+            if height is not None or not self._heights.is_fresh:
+                return None
+            if subnet_id not in (None, source_subnet_id):
                 return None
             subnet_id, height = source_subnet_id, self._heights.current()
-        validators = (
-            None if subnet_id is None or height is None else self._sets.known(subnet_id, height)
-        )
-        if subnet_id is None or height is None or validators is None or not validators.total_weight:
+        if subnet_id is None or height is None:
+            return None
+        validators = self._sets.known(subnet_id, height)
+        if validators is None or not validators.total_weight:
             return None
         is_default = request.signing_subnet_id is None
         return ResolvedRequest(
@@ -234,9 +229,9 @@ class Resolver:
             message, subnet_id = await derive_message(
                 request.justification, self._network_id, self._chains
             )
-            return message, request.signing_subnet_id or await manager_subnet(
-                subnet_id, self._chains
-            )
+            if request.signing_subnet_id is not None:
+                return message, request.signing_subnet_id
+            return message, await manager_subnet(subnet_id, self._chains)
         message = request.message
         if message.network_id != self._network_id:
             raise WrongNetwork(message.network_id, self._network_id)
@@ -248,8 +243,8 @@ class Resolver:
     async def _check_signing_subnet(self, source_chain_id: ChainID, subnet_id: SubnetID) -> None:
         """Raise WrongSigningSubnet, or UnknownSubnet, if no validator of the subnet can sign.
 
-        If no node answers in time, they may.
-        Any subnet may sign for a chain of the Primary Network, whose chains all validators run.
+        Any subnet may sign for a chain of the Primary Network, whose chains all validators run. If
+        no node answers in time, the subnet may sign.
         """
         try:
             async with asyncio.timeout(_ADVICE_TIMEOUT_S):
@@ -301,12 +296,7 @@ class Resolver:
             return await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         finally:
             checking.cancel()
-        if (
-            checking.done()
-            and not checking.cancelled()
-            and checking.exception() is None
-            and checking.result()
-        ):
+        if _has_returned_true(checking):
             return await self._sets.at(subnet_id, height, is_chosen=True, epoch=True)
         self._no_epochs[subnet_id, height] = True
         return validators
@@ -325,7 +315,7 @@ class Resolver:
     def _timeout_error(
         self, subnet_id: SubnetID | None, height: int | None, *, is_empty: bool
     ) -> QuorumNotReached | NodeUnavailable:
-        """Return what was not resolved of a request when its time was over."""
+        """Return the error of a request whose time was over before it was resolved."""
         if subnet_id is None or height is None:
             return NodeUnavailable("the signing subnet and the proposed height")
         try:
@@ -339,6 +329,13 @@ class Resolver:
             Verdict.WAIT, 0, 0, 0, height, id_text(subnet_id), counts={}, missing=()
         )
         return QuorumNotReached(shortfall.advised(hint), at_deadline=True)
+
+
+def _has_returned_true(task: asyncio.Task[bool]) -> bool:
+    """Return whether a task is done, without an error, and its result is True."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return False
+    return task.result()
 
 
 async def derive_message(
@@ -403,9 +400,8 @@ def _teleporter_destination(payload: bytes) -> ChainID | None:
     The words are: offset, nonce, (version 2: the messenger's address,) the sender's address, the
     destination.
     """
-    words = [
-        payload[start : start + _WORD_BYTES] for start in range(0, 5 * _WORD_BYTES, _WORD_BYTES)
-    ]
+    starts = range(0, 5 * _WORD_BYTES, _WORD_BYTES)
+    words = [payload[start : start + _WORD_BYTES] for start in starts]
     if len(words[4]) < _WORD_BYTES or int.from_bytes(words[0]) != _WORD_BYTES:
         return None
     return ChainID(words[4] if words[3].startswith(_ADDRESS_PADDING) else words[3])

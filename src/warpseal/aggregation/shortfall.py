@@ -45,7 +45,7 @@ _NO_BLS_KEY: Final = "no_bls_key"
 _INACTIVE: Final = "inactive"
 _NOT_ASKED: Final = "not_asked"
 _CUT_OFF: Final = "cut_off"
-"""In place of the reasons of validators that are not connected."""
+"""The one reason under which all validators that are not connected are counted."""
 _REASONS_IN_WORDS: Final = {
     "no_answer": "did not answer",
     "empty_answer": "answered without a signature",
@@ -68,9 +68,9 @@ FindConnection = Callable[[NodeID], DisconnectedNode | None]
 class _MissingShare(Struct, frozen=True):
     """A validator that has not signed.
 
-    member: None for weight without a key.
-    is_cut_off: whether it was not asked because no node of it is connected.
-    validation: set for an L1 validator without enough balance.
+    member: the validator; None for weight without a key.
+    validation: validation of an L1 validator without enough balance.
+    is_cut_off: whether the validator was not asked because none of its nodes is connected.
     """
 
     member: MemberRecord | None
@@ -94,10 +94,11 @@ def explain(
     running_s: float = inf,
     find_connection: FindConnection = lambda node_id: None,
 ) -> QuorumShortfall:
-    """Return what a goal lacks.
+    """Return the weight that a goal lacks, with reasons and advice.
 
-    height: height of the validator set.
-    running_s: for how many seconds connections have been made.
+    height: P-Chain height of the validator set.
+    running_s: seconds since the daemon began to connect.
+    find_connection: returns the reason why a node is not connected.
     """
     table = round_.table
     missing = _missing_shares(table, stored_only=goal.stored_only)
@@ -107,6 +108,16 @@ def explain(
         _missing_validator(share, goal, find_connection, underfunded) for share in heaviest
     )
     hints = tuple(_hints(round_, goal, missing, running_s))
+    if _is_starting(round_, goal, running_s):
+        cause = hints[0]
+    else:
+        cause = _describe_cause(round_, missing, signers)
+    refusals = [share.weight for share in missing if share.reply and share.reply.code is not None]
+    failed_keys = frozenset(
+        share.member.public_key
+        for share in missing
+        if share.member is not None and share.reason != _NOT_ASKED
+    )
     return QuorumShortfall(
         verdict=round_.goals.verdict(goal),
         signed_weight=table.signed_weight,
@@ -117,26 +128,19 @@ def explain(
         counts=_count_reasons(missing),
         missing=signers,
         hints=hints,
-        cause=(
-            hints[0]
-            if _is_starting(round_, goal, running_s)
-            else _describe_cause(round_, missing, signers)
-        ),
-        refused_weight=sum(
-            share.weight for share in missing if share.reply and share.reply.code is not None
-        ),
-        failed_keys=frozenset(
-            share.member.public_key
-            for share in missing
-            if share.member is not None and share.reason != _NOT_ASKED
-        ),
+        cause=cause,
+        refused_weight=sum(refusals),
+        failed_keys=failed_keys,
     )
 
 
 def _count_reasons(missing: Sequence[_MissingShare]) -> dict[str, int]:
     counts = Counter(share.reason for share in missing)
     not_asked = counts.pop(_NOT_ASKED, 0)
-    return dict(counts.most_common()) | ({_NOT_ASKED: not_asked} if not_asked else {})
+    numbers = dict(counts.most_common())
+    if not_asked:
+        numbers[_NOT_ASKED] = not_asked
+    return numbers
 
 
 def _missing_shares(table: MemberTable, *, stored_only: bool) -> list[_MissingShare]:
@@ -228,8 +232,8 @@ def _describe_cause(
     Callers of SDKs see nothing but the text of an error.
 
     All validators that are not connected count as one reason; those that were not asked count if
-    there is no other.
-    signers: the heaviest of the missing ones, with their connections.
+    there is no other reason.
+    signers: the heaviest of the missing validators, with their connections.
     """
     table = round_.table
     weights: Counter[str] = Counter()
@@ -237,11 +241,9 @@ def _describe_cause(
         weights[_CUT_OFF if share.is_cut_off else share.reason] += share.weight
     not_asked_weight = weights.pop(_NOT_ASKED, 0)
     if not weights:
-        return (
-            f"{_percent(not_asked_weight, table)} of the weight was not asked"
-            if not_asked_weight
-            else ""
-        )
+        if not not_asked_weight:
+            return ""
+        return f"{_percent(not_asked_weight, table)} of the weight was not asked"
     ((reason, weight),) = weights.most_common(1)
     if reason == _CUT_OFF:
         return _describe_cut_off(table, missing, signers)
@@ -250,10 +252,9 @@ def _describe_cause(
         return f"{of_weight} cannot sign. {_KEYLESS_ADVICE}"
     if reason == _INACTIVE:
         return f"{of_weight} cannot sign. {UNDERFUNDED_ADVICE}"
-    codes = (
-        share.reply.code for share in missing if share.reason == reason and share.reply is not None
-    )
-    code = next((code for code in codes if code is not None), None)
+    replies = [share.reply for share in missing if share.reason == reason]
+    codes = [reply.code for reply in replies if reply is not None and reply.code is not None]
+    code = codes[0] if codes else None
     if code is not None:
         (advice,) = round_.rules.advice((code,))
         return f"{of_weight} refuses to sign ({reason}). {advice}"

@@ -55,18 +55,18 @@ _AUDIT_BATCH: Final = 64
 _PAUSE_PER_WORK: Final = 19
 _AUDIT_PAUSE_S: Final = 1.0
 _AUDIT_POLL_S: Final = 60.0
-# The sum of so few is verified in less than two milliseconds, their keys parsed; arkworks takes
-# longer for one pairing.
+# The sum of so few validators is verified in less than two milliseconds, with their keys parsed;
+# arkworks takes longer for one pairing.
 _SMALL_SET: Final = 0 if BACKEND == "arkworks" else 8
-# A stored signature was verified before it was stored, so the first is right unless the store was
-# tampered with.
+# A stored signature was verified before it was stored, so the first one is right unless somebody
+# changed the store.
 _MAX_ATTEMPTS: Final = 4
 
 
 class CryptoPool:
-    """Runs heavy work off the event loop; executor: None means the loop's own.
+    """Runs heavy work off the event loop; used from one event loop.
 
-    Used from one event loop.
+    executor: worker threads; None means the event loop's own.
     """
 
     def __init__(self, executor: Executor | None) -> None:
@@ -176,11 +176,12 @@ class ShareVerifier:
         """Return the heaviest of these signatures whose signers are all in the set, verified."""
         fitting: list[tuple[int, tuple[int, ...], bytes]] = []
         for stored in signatures:
-            positions = [
-                self._validators.index_of_key(public_key) for public_key in stored.public_keys
-            ]
+            index_of_key = self._validators.index_of_key
+            positions = [index_of_key(public_key) for public_key in stored.public_keys]
             indices = tuple(sorted({index for index in positions if index is not None}))
-            if indices and len(indices) == len(positions) and len(stored.signature) == SHARE_BYTES:
+            if not indices or len(indices) != len(positions):
+                continue
+            if len(stored.signature) == SHARE_BYTES:
                 fitting.append((self._validators.weight_of(indices), indices, stored.signature))
         for _, indices, signature in nlargest(_MAX_ATTEMPTS, fitting):
             try:
