@@ -1,8 +1,8 @@
-"""Blocks as nodes return them, how they link, and the one error for a block that cannot follow
-those that were written.
+"""Blocks as nodes return them, the checks that link them, and the error of a block that cannot
+follow the written ones.
 
 A block is bare, or in a container of the index API, which may be wrapped by the proposervm. This
-module calls no node: the process that writes an index uses it as well.
+module calls no node, since the process that writes an index uses it as well.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from warpseal.warp.codec import MalformedMessage
 
 
 class StopReason(StrEnum):
-    """Why no block follows; docs/operations.md says what to do about each.
+    """The reason why no block follows; docs/operations.md has a remedy for each.
 
-    From WRONG_RECEIPT_COUNT on: only EVM chains, of the values of
+    Only EVM chains have the reasons from WRONG_RECEIPT_COUNT on, which are the values of
     `chains.evm.checks.BlockMismatch`.
     """
 
@@ -50,7 +50,7 @@ class StopReason(StrEnum):
 class ChainStopped(Exception):
     """A block cannot follow those that were written.
 
-    raw: its bytes, empty if they are not the reason.
+    raw: bytes of the block, empty if they are not the reason.
     """
 
     def __init__(self, reason: StopReason, height: int, detail: str, raw: bytes = b"") -> None:
@@ -68,7 +68,7 @@ class ChainStopped(Exception):
 def undecodable(error: MalformedMessage, height: int, raw: bytes, where: str = "") -> ChainStopped:
     """Return the error for bytes that cannot be decoded.
 
-    where: their place, if it is not the block of this height.
+    where: prefix of the detail with the place of the bytes, if they are not the block.
     """
     reason = (
         StopReason.UNKNOWN_TYPE if isinstance(error, UnknownType) else StopReason.UNDECODABLE_BLOCK
@@ -77,7 +77,10 @@ def undecodable(error: MalformedMessage, height: int, raw: bytes, where: str = "
 
 
 def check_parent(parent_id: bytes, last_id: bytes | None, height: int, raw: bytes) -> None:
-    """Raise ChainStopped if the parent is not the last written block; None: no block is written."""
+    """Raise ChainStopped if the parent is not the last written block.
+
+    last_id: id of that block, None if no block is written.
+    """
     if last_id is not None and parent_id != last_id:
         detail = f"it names {parent_id.hex()} as its parent, not {last_id.hex()}"
         raise ChainStopped(StopReason.WRONG_PARENT, height, detail, raw)
@@ -99,7 +102,7 @@ R = TypeVar("R")
 class RawBlock(Struct, frozen=True):
     """A block as a node returned it.
 
-    is_container: the proposervm may wrap it.
+    is_container: whether the proposervm may wrap the bytes.
     """
 
     raw: bytes
@@ -109,7 +112,8 @@ class RawBlock(Struct, frozen=True):
 def decode_block(parse: Callable[[bytes], B], inner: bytes, height: int, raw: bytes) -> B:
     """Return the block of a height. Raises ChainStopped.
 
-    inner: the chain's own block in `raw`, the bytes that a node returned.
+    raw: bytes that a node returned.
+    inner: block of the chain itself, inside of `raw`.
     """
     try:
         block = parse(inner)
@@ -124,8 +128,9 @@ def decode_block(parse: Callable[[bytes], B], inner: bytes, height: int, raw: by
 def apply_blocks(
     blocks: Iterable[T], apply: Callable[[T], R], stop: ChainStopped | None
 ) -> tuple[list[R], ChainStopped | None]:
-    """Return the records of blocks up to the first that cannot be applied, and the reason for that
-    one, else `stop`.
+    """Return the records of the blocks before the first that cannot be applied, and its reason.
+
+    stop: reason that is returned if every block can be applied.
     """
     records: list[R] = []
     try:

@@ -82,7 +82,7 @@ class ChainConsumer(ABC, Generic[T]):
 
     @abstractmethod
     async def resume(self) -> int | None:
-        """Return to the last written block and return its height; None: nothing is written.
+        """Return to the last written block and return its height, None without a block.
 
         Raises ChainStopped, StoreDown.
         """
@@ -102,13 +102,13 @@ class ChainConsumer(ABC, Generic[T]):
         """
 
     async def prepare_backfill(self, tip: int) -> None:
-        """Find out what the backfill has to read, once all new blocks are written.
+        """Find the range of the backfill, once all new blocks are written.
 
         Raises ChainStopped, StoreDown.
         """
 
     def missing(self) -> range:
-        """Return the heights of the backfill that are to be written; empty: none."""
+        """Return the heights of the backfill that are to be written; empty without any."""
         return range(0)
 
     def describe(self, progress: ChainProgress) -> ChainProgress:
@@ -119,9 +119,9 @@ class ChainConsumer(ABC, Generic[T]):
 class ChainFollower(Generic[T]):
     """Reads one chain for its consumer, on one event loop.
 
-    report: stores the progress of the chain; None: it is only read.
+    report: stores the progress of the chain, None if it is only read.
     check_bootstrapped: returns whether the node is bootstrapped.
-    first_height: the first height to write, if a node has it.
+    first_height: lowest height to write, if a node has it.
     wait_for_block: waits for a new block, at most for the seconds of its argument.
     """
 
@@ -272,8 +272,8 @@ class ChainFollower(Generic[T]):
             self._stopped = None
 
     async def _poll(self) -> int:
-        """Return the height up to which blocks are written: that of the node in use; while stopped,
-        that of before.
+        """Return the height up to which blocks are written: that of the node in use, or of the time
+        of a stop.
         """
         self._tips = await self._retrier.call(self._consumer.source.tip_heights)
         self._tips_reported_at = int(time.time())
@@ -292,9 +292,7 @@ class ChainFollower(Generic[T]):
         return range(0) if self._next is None else range(self._next, tip + 1)
 
     async def _older_blocks(self, tip: int) -> range:
-        """Return the next heights of the backfill, so few that new blocks do not wait long; empty:
-        none.
-        """
+        """Return the next heights of the backfill, so few that new blocks do not wait long."""
         if self._next is None:
             return range(0)
         await self._consumer.prepare_backfill(tip)
@@ -423,9 +421,7 @@ class ChainFollower(Generic[T]):
             await self._update_status(force=True)
 
     def _note_stop(self, stop: ChainStopped) -> bool:
-        """Return whether the chain stops for another reason, or at another height, than it did
-        already.
-        """
+        """Return whether the chain did not stop before for the same reason at the same height."""
         before, self._stopped = self._stopped, stop
         if before is None:
             # Not moved by a repeated stop. The chain may stop before the nodes were polled.
@@ -491,8 +487,8 @@ class ChainFollower(Generic[T]):
         return ""
 
     def _long_wait_s(self) -> float:
-        """Return for how long the chain waits below the last block of its nodes; 0 if it does not,
-        or not for long.
+        """Return the seconds for which the chain waits below the last block of its nodes; 0 in the
+        first two minutes.
         """
         has_all = self.is_caught_up and not self._consumer.missing()
         if self._stopped is not None or has_all:

@@ -37,8 +37,8 @@ class IndexedBlocks:
         self._checked_at = float("-inf")
 
     async def block_at(self, height: int) -> bytes | None:
-        """Return the bytes of the accepted block, without the wrapping of the proposervm; None: not
-        indexed.
+        """Return the bytes of an accepted block, without the wrapping of the proposervm; None if it
+        is not indexed.
         """
         async with self._loading:
             if height not in self._cache:
@@ -57,13 +57,14 @@ class IndexedBlocks:
     def _load(self, height: int) -> None:
         """Read the block and some above it: chains are read upwards. Raises DriverError."""
         now = time.monotonic()
-        is_known = self._indexed_height is not None and height <= self._indexed_height
-        if not is_known and now - self._checked_at < HEIGHT_CHECK_INTERVAL_S:
+        is_indexed = self._indexed_height is not None and height <= self._indexed_height
+        # A follower at the tip asks for each new block, which nodes have before the index has it.
+        if not is_indexed and now - self._checked_at < HEIGHT_CHECK_INTERVAL_S:
             return
-        if not is_known:
+        if not is_indexed:
             self._checked_at = now
         with self._engine.connect() as connection, connection.snapshot():
-            if not is_known:
+            if not is_indexed:
                 self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
             if self._indexed_height is None or height > self._indexed_height:
                 return

@@ -1,7 +1,7 @@
 """Sources of the blocks of the P- and X-Chain: ranges of containers if a node has the index API,
 else single blocks.
 
-The sources do not decode the bytes. The processors find out if they are not the requested blocks.
+The sources do not decode the blocks. The consumers check that they are the requested ones.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ class BlockSource(ABC, Generic[T]):
 
     @abstractmethod
     async def read(self, first: int, count: int) -> tuple[T, ...]:
-        """Return the blocks from height `first` on: all of them, or those before the first that
-        cannot be read now.
+        """Return `count` blocks from height `first` on, or fewer if a later one cannot be read now.
 
         Raises ChainStopped.
         """
@@ -93,8 +92,9 @@ class BlockSource(ABC, Generic[T]):
         """Return the distinct blocks that all nodes return for a height. Raises NodeUnavailable."""
 
     async def find_first(self, min_height: int, tip: int) -> int:
-        """Return the lowest height from `min_height` on that a node has: higher only if nodes lack
-        older blocks.
+        """Return the lowest height from `min_height` on that a node has.
+
+        Nodes that lack a block lack the older ones as well, so that the search halves the range.
         """
         if await self.has(min_height):
             return min_height
@@ -109,8 +109,9 @@ class BlockSource(ABC, Generic[T]):
 
 
 class ContainerSource:
-    """Blocks of one chain from the index API of nodes that have it; finds out which container holds
-    which height.
+    """Blocks of one chain from the index API of nodes that have it.
+
+    A container has an index in place of a height. The height of the first one gives those of all.
     """
 
     def __init__(
@@ -130,9 +131,7 @@ class ContainerSource:
 
     @property
     def span(self) -> int:
-        """The number of blocks that one `read` fetches best; 0 if no node has containers, or before
-        that is known.
-        """
+        """The number of blocks that one `read` fetches best; 0 before the first container."""
         return self.per_call if self._first_height is not None else 0
 
     @property
@@ -165,7 +164,7 @@ class ContainerSource:
     ) -> bool:
         """Return whether the height of the first container is known now.
 
-        containers: the response for height `first`.
+        containers: response for the index that height `first` probably has.
         """
         if self._first_height is not None:
             return True
@@ -287,8 +286,8 @@ class PChainSource(LinearSource):
 
     Nodes that must agree prove the last block of each read, and its parents the others.
 
-    indexed: single blocks that no node is asked for; None: no index has any.
-    max_span: the most blocks of one read.
+    indexed: blocks of an index, which no node is asked for; None without an index.
+    max_span: highest number of blocks of one read.
     """
 
     def __init__(
@@ -320,7 +319,7 @@ class PChainSource(LinearSource):
         """Return the blocks, each the parent of the next, with those of the nodes in place of
         forged ones.
 
-        They end with the first block that names no parent: nothing above it can be written anyway.
+        The last one is the first that names no parent, since no block above it can be written.
         """
         parents = [_parent_in(inner_block(block.raw)) for block in blocks]
         # Downwards, so that one agreement proves a whole read: the id of each block is the hash of
