@@ -120,7 +120,7 @@ class L1Consumer(ChainConsumer[RawBlock]):
         # The node is compared with the store before any block is appended, since a store may hold
         # the blocks of another chain. A node that lags does not have the block yet.
         if not self._is_same_chain and tip >= newest.high:
-            await self._check_known(newest)
+            await self._check_stored(newest)
             self._is_same_chain = True
         return newest.high
 
@@ -163,7 +163,7 @@ class L1Consumer(ChainConsumer[RawBlock]):
         is_wrong_parent = stop.reason is StopReason.WRONG_PARENT
         if newest is not None and is_wrong_parent and stop.height == newest.high + 1:
             # Either the block or the store is of another chain: the two have different remedies.
-            await self._check_known(newest)
+            await self._check_stored(newest)
         raise stop
 
     async def prepare_backfill(self, tip: int) -> None:
@@ -229,7 +229,7 @@ class L1Consumer(ChainConsumer[RawBlock]):
                 return block.time
             raise stop from None
 
-    async def _check_known(self, newest: BlockRange) -> None:
+    async def _check_stored(self, newest: BlockRange) -> None:
         """Raise ChainStopped if no node has the newest stored block any more."""
         raw = await self._blocks.read_block(newest.high)
         if sha256(raw).digest() == newest.high_block_id:

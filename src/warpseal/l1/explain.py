@@ -323,7 +323,7 @@ class Explainer:
         self, attestation: Attestation, subnet_id: SubnetID | WarpsealError | str
     ) -> OriginResult | WarpsealError | str:
         origins = self._lookups.origins
-        origin = await self._try(origins.find_known(attestation, self._request))
+        origin = await self._try(origins.find(attestation, self._request))
         if origin is not None or not isinstance(subnet_id, bytes):
             return _TIMED_OUT if origin is None else origin
         return await self._try(

@@ -78,7 +78,7 @@ class OriginFinder:
                     self._cache[validation_id] = OriginResult(origin, "index")
         return self._cache.get(validation_id)
 
-    async def find_known(self, attestation: Attestation, request: L1Request) -> OriginResult | None:
+    async def find(self, attestation: Attestation, request: L1Request) -> OriginResult | None:
         """Return the origin that the caller's hints prove, else a known one; None: there is
         neither.
 

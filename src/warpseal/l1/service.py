@@ -135,7 +135,7 @@ class L1MessageService:
         if justification is None:
             try:
                 async with asyncio.timeout_at(deadline):
-                    origin = await self._lookups.origins.find_known(context.attestation, request)
+                    origin = await self._lookups.origins.find(context.attestation, request)
             except TimeoutError:
                 raise NodeUnavailable("the transaction that the caller names") from None
             if origin is None:

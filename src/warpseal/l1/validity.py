@@ -213,8 +213,8 @@ async def cancel_when_superseded(
             validity = await check()
             if isinstance(validity, Superseded):
                 superseded = validity
-                # The scope cancels the work and turns that into a TimeoutError, so that a
-                # cancellation by the caller is still told apart from it.
+                # The scope cancels the work and raises TimeoutError, so that a cancellation by the
+                # caller remains one.
                 scope.reschedule(loop.time())
             else:
                 await asyncio.sleep(interval_s)
