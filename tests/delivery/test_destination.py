@@ -76,9 +76,7 @@ async def test_before_granite_a_chain_verifies_at_its_proposed_height() -> None:
     assert (destination.epoch, destination.height, destination.sealed_from) == (NO_EPOCH, 19, None)
 
 
-async def test_the_p_chain_is_a_destination_with_the_default_rules_and_the_x_chain_verifies_nothing() -> (
-    None
-):
+async def test_the_p_chain_has_the_default_rules_and_the_x_chain_verifies_nothing() -> None:
     replies = {EPOCH: epoch(5), PROPOSED: {"height": "19"}}
     async with destinations_over(ChainNode(replies)) as lookup:
         destination = await lookup.destinations.resolve(P_CHAIN)
@@ -109,7 +107,7 @@ async def test_rules_are_those_of_the_time_of_the_next_block() -> None:
         assert (await lookup.destinations.resolve(L1_CHAIN)).rules.quorum == 80
 
 
-async def test_a_disabled_precompile_is_refused_and_a_chain_without_a_configuration_has_the_default_rules() -> (
+async def test_a_disabled_precompile_is_refused_and_no_configuration_means_the_default_rules() -> (
     None
 ):
     disabled = {"warpConfig": {"blockTimestamp": 0, "disable": True}}
@@ -120,7 +118,7 @@ async def test_a_disabled_precompile_is_refused_and_a_chain_without_a_configurat
         assert (await lookup.destinations.resolve(C_CHAIN)).rules == WarpRules()
 
 
-async def test_a_chain_is_asked_for_its_epoch_once_a_second_and_for_its_rules_every_half_minute() -> (
+async def test_a_chain_is_asked_for_its_epoch_each_second_and_for_its_rules_each_half_minute() -> (
     None
 ):
     node = ChainNode()
@@ -135,9 +133,7 @@ async def test_a_chain_is_asked_for_its_epoch_once_a_second_and_for_its_rules_ev
         assert node.calls["info.upgrades"] == 1
 
 
-async def test_the_epoch_before_the_current_one_is_remembered_and_no_older_one_takes_its_place() -> (
-    None
-):
+async def test_the_previous_epoch_is_remembered_and_no_older_epoch_takes_its_place() -> None:
     node = ChainNode({EPOCH: epoch(30)})
     async with destinations_over(node) as lookup:
         for number, expected in ((30, None), (31, 30), (30, None), (31, 30), (34, None), (35, 34)):
@@ -161,7 +157,7 @@ async def test_a_forged_epoch_does_not_hide_the_epoch_before_the_current_one_for
             assert (None if previous is None else previous.number) == expected
 
 
-async def test_an_unknown_chain_is_named_and_a_chain_that_no_node_runs_names_the_missing_setting() -> (
+async def test_an_unknown_chain_is_named_and_a_chain_without_nodes_names_the_missing_setting() -> (
     None
 ):
     bare = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))

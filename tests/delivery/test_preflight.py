@@ -75,9 +75,7 @@ def at(body: dict[str, Any], name: str) -> dict[str, Any]:
     return height_row
 
 
-async def test_a_delivered_message_verifies_at_the_height_of_its_epoch_and_not_at_the_next_one() -> (
-    None
-):
+async def test_a_delivered_message_verifies_in_its_epoch_and_not_in_the_next() -> None:
     body = await check(REGISTRATION)
     assert (body["verifiesNow"], body["verifiesAt"]) == (True, ["current"])
     assert [(row["epoch"], row["pChainHeight"], row.get("number")) for row in body["heights"]] == [
@@ -188,9 +186,7 @@ async def test_the_destination_decides_who_signs(
     assert (destination["signingSubnetId"], destination["signedBy"]) == (id_text(subnet_id), source)
 
 
-async def test_a_chain_that_does_not_require_the_primary_network_verifies_with_its_own_validators() -> (
-    None
-):
+async def test_a_chain_that_requires_no_primary_network_verifies_with_its_own_validators() -> None:
     config = {
         **RECORDED_CONFIGS[L1_CHAIN],
         "warpConfig": {"blockTimestamp": 0, "quorumNumerator": 40},

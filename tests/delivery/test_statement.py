@@ -276,7 +276,7 @@ async def test_a_weight_change_needs_a_nonce_that_was_not_used(
     assert (statement.accepted, (statement.reason or None)) == (refusal is None, refusal)
 
 
-async def test_a_removal_of_a_validation_that_is_gone_was_delivered_and_another_change_has_no_validation() -> (
+async def test_a_validation_that_is_gone_means_delivered_for_a_removal_and_refused_otherwise() -> (
     None
 ):
     assert (await check(REMOVAL)).reason == "already_delivered"
@@ -337,9 +337,7 @@ async def test_a_teleporter_message_that_the_messenger_has_was_delivered() -> No
     )
 
 
-async def test_the_messenger_of_the_second_version_is_asked_by_the_address_that_assigned_the_nonce() -> (
-    None
-):
+async def test_a_messenger_of_version_two_is_asked_by_the_address_that_assigned_the_nonce() -> None:
     messenger, adapter, chain = "0x" + "11" * 20, b"\x22" * 20, b"\x33" * 32
     abi = "(uint256,address,address,bytes32,address,uint256,address[],(uint256,address)[],bytes)"
     fields: tuple[Any, ...] = (7, adapter, messenger, chain, adapter, 100, [], [], b"")
@@ -387,9 +385,7 @@ async def test_a_teleporter_message_for_another_chain_is_refused_without_a_node(
             assert (await checker.check(TELEPORTER, destination_id)).reason == "other_destination"
 
 
-async def test_messages_for_the_p_chain_and_messages_of_the_p_chain_are_refused_at_other_chains() -> (
-    None
-):
+async def test_messages_for_and_of_the_p_chain_are_refused_at_other_chains() -> None:
     async with checker_over() as checker:
         for message in (REGISTRATION, REMOVAL):
             assert (await checker.check(message, L1_CHAIN)).reason == "other_destination"

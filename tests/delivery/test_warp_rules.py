@@ -66,7 +66,7 @@ def test_a_quorum_of_zero_and_a_missing_quorum_mean_the_default(config: dict[str
     )
 
 
-def test_a_subnet_evm_chain_without_a_configuration_verifies_nothing_and_a_coreth_chain_does_from_durango_on() -> (
+def test_without_a_configuration_subnet_evm_verifies_nothing_and_coreth_does_from_durango_on() -> (
     None
 ):
     assert rules_at(10, FEES | {"upgrades": {}}) is None

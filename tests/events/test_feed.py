@@ -1,4 +1,4 @@
-"""The feed: history first, then live, once and in order for each listener, however many there are."""
+"""The feed: history first, then live, once and in order for each of many listeners."""
 
 from __future__ import annotations
 

@@ -426,7 +426,7 @@ def verify_in_python(secret: str, request: WebhookRequestRecord) -> bool:
 
 
 @pytest.mark.skipif(not are_installed(), reason="npm has not installed the published clients")
-async def test_the_published_libraries_of_standard_webhooks_verify_a_request_and_refuse_a_changed_one(
+async def test_the_published_libraries_of_standard_webhooks_verify_requests(
     store: Store,
 ) -> None:
     secret = new_secret()

@@ -45,12 +45,31 @@ def sent(message: Message = MESSAGE_V1) -> SentMessage:
     body_words = 1 + -(-len(message.body) // 32)
     tail = message.payload[32 * (9 + (message.adapter is not None)) : -body_words * 32]
     return SentMessage(
-        message_id=message.id, messenger=message.messenger, source=A, destination=message.destination,
-        nonce=message.nonce, sender=message.sender, recipient=message.recipient, gas_limit=message.gas_limit, tail=tail,
-        body=message.body, tx_hash=bytes(32), height=1, time=SENT_AT, tx_fee=1, key=1,
-        warp_sender=message.adapter or message.messenger, is_v2=message.adapter is not None, asset=bytes(20),
-        asset_name="", asset_symbol="", asset_decimals=0, reward=0, has_receipt=False, receive=None,
-    )  # fmt: skip
+        message_id=message.id,
+        messenger=message.messenger,
+        source=A,
+        destination=message.destination,
+        nonce=message.nonce,
+        sender=message.sender,
+        recipient=message.recipient,
+        gas_limit=message.gas_limit,
+        tail=tail,
+        body=message.body,
+        tx_hash=bytes(32),
+        height=1,
+        time=SENT_AT,
+        tx_fee=1,
+        key=1,
+        warp_sender=message.adapter or message.messenger,
+        is_v2=message.adapter is not None,
+        asset=bytes(20),
+        asset_name="",
+        asset_symbol="",
+        asset_decimals=0,
+        reward=0,
+        has_receipt=False,
+        receive=None,
+    )
 
 
 def missing(weight: int, reason: str = "no_answer", **more: Any) -> MissingSigner:
@@ -101,61 +120,126 @@ CASES: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "failed": ({"state": "failed"}, "retry_execution", "may execute it"),
     "not requested": (signature("not_asked", lacking_for_good(100)), "wait", "not requested"),
     "requested now, in a list": (signature("collecting"), "wait", "may still sign"),
-    "some have not replied": (signature("collecting", missing(60), refusing(33)), "wait", "may still sign"),
+    "some have not replied": (
+        signature("collecting", missing(60), refusing(33)),
+        "wait",
+        "may still sign",
+    ),
     "some are drained, and others suffice": (
-        signature("collecting", missing(33, "inactive"), missing(20)), "wait", "may still sign",
+        signature("collecting", missing(33, "inactive"), missing(20)),
+        "wait",
+        "may still sign",
     ),
     "drained ones are needed": (
-        signature("collecting", missing(20, state="underfunded: balance 0.000000001 AVAX"), missing(14, "inactive")),
-        "top_up", "Top up",
+        signature(
+            "collecting",
+            missing(20, state="underfunded: balance 0.000000001 AVAX"),
+            missing(14, "inactive"),
+        ),
+        "top_up",
+        "Top up",
     ),
     "drained ones would not suffice": (
-        signature("collecting", missing(30, "inactive"), refusing(34)), "resend", "retrySendCrossChainMessage",
+        signature("collecting", missing(30, "inactive"), refusing(34)),
+        "resend",
+        "retrySendCrossChainMessage",
     ),
-    "validators do not have it": (signature("collecting", refusing(34)), "resend", "retrySendCrossChainMessage"),
+    "validators do not have it": (
+        signature("collecting", refusing(34)),
+        "resend",
+        "retrySendCrossChainMessage",
+    ),
     "some are lost, and others do not have it": (
-        signature("collecting", lacking_for_good(30), refusing(10)), "resend", "retrySendCrossChainMessage",
+        signature("collecting", lacking_for_good(30), refusing(10)),
+        "resend",
+        "retrySendCrossChainMessage",
     ),
-    "too many are lost": (signature("impossible", lacking_for_good(34), missing(20)), "none", "never sign"),
+    "too many are lost": (
+        signature("impossible", lacking_for_good(34), missing(20)),
+        "none",
+        "never sign",
+    ),
     "impossible, in a list": (signature("impossible"), None, ""),
     "signed, in a list": (SIGNED, "wait", "waits for a relayer"),
     "signed for another set": (signature("signed", missing(50)), "sign_again", "another epoch"),
-    "signed, and the destination takes it": ({**SIGNED, **delivery(True)}, "wait", "waits for a relayer"),
+    "signed, and the destination takes it": (
+        {**SIGNED, **delivery(True)},
+        "wait",
+        "waits for a relayer",
+    ),
     "delivered already": (
-        {**SIGNED, **delivery(True, reason="already_delivered", reason_text="it is there", statement=REFUSED)},
-        "wait", "it is there",
+        {
+            **SIGNED,
+            **delivery(
+                True, reason="already_delivered", reason_text="it is there", statement=REFUSED
+            ),
+        },
+        "wait",
+        "it is there",
     ),
     "verifies in a later epoch": (
-        {**SIGNED, **delivery(False, reason="weight", advice=ADVICE)}, "wait", "build one block",
+        {**SIGNED, **delivery(False, reason="weight", advice=ADVICE)},
+        "wait",
+        "build one block",
     ),
     "verified in an earlier epoch": (
-        {**SIGNED, **delivery(False, reason="bit_set", reason_text="9 is no signer")}, "sign_again", "9 is no signer",
+        {**SIGNED, **delivery(False, reason="bit_set", reason_text="9 is no signer")},
+        "sign_again",
+        "9 is no signer",
     ),
-    "of another network": ({**SIGNED, **delivery(False, reason="network_id", reason_text="7")}, "none", "refuses"),
+    "of another network": (
+        {**SIGNED, **delivery(False, reason="network_id", reason_text="7")},
+        "none",
+        "refuses",
+    ),
     "needs more gas than a block has": ({**SIGNED, **delivery(True), **GAS}, "raise_gas", "600000"),
-    "fails with its gas": ({**SIGNED, **execution(succeeds=True, gas_required="50001")}, "raise_gas", "Deliver"),
+    "fails with its gas": (
+        {**SIGNED, **execution(succeeds=True, gas_required="50001")},
+        "raise_gas",
+        "Deliver",
+    ),
     "reverts now": (
         {**SIGNED, **delivery(True), **execution(succeeds=False, error="not now")},
-        "wait", "The execution would fail now: not now. The message is signed",
+        "wait",
+        "The execution would fail now: not now. The message is signed",
     ),
     "reverts now, and is too early": (
-        {**SIGNED, **delivery(False, reason="weight", advice=ADVICE), **execution(succeeds=False, error="not now")},
-        "wait", "The execution would fail now: not now. build one block",
+        {
+            **SIGNED,
+            **delivery(False, reason="weight", advice=ADVICE),
+            **execution(succeeds=False, error="not now"),
+        },
+        "wait",
+        "The execution would fail now: not now. build one block",
     ),
     "the destination takes no such message": (
-        {**SIGNED, **delivery(True, reason="other_destination", statement=REFUSED)}, "none", "it is for another chain",
+        {**SIGNED, **delivery(True, reason="other_destination", statement=REFUSED)},
+        "none",
+        "it is for another chain",
     ),
     "the destination does not exist": (
         {**signature("not_asked"), **delivery(False, reason="unknown_chain", statement=REFUSED)},
-        "none", "it is for another chain",
+        "none",
+        "it is for another chain",
     ),
     "the quorum is not connected": (
-        not_connected("34", missing(20, "no_address", node_ids=("NodeID-7",)), missing(66, "not_asked")),
-        "wait", "34.0 % of the weight are unreachable: NodeID-7 (no_address). No signature can be made",
+        not_connected(
+            "34", missing(20, "no_address", node_ids=("NodeID-7",)), missing(66, "not_asked")
+        ),
+        "wait",
+        "34.0 % of the weight are unreachable: NodeID-7 (no_address). No signature can be made",
     ),
-    "some are not connected": (not_connected("33", missing(33, "no_address")), "wait", "not requested"),
-    "has enough gas": ({**SIGNED, **execution(succeeds=True, gas_required="50000")}, "wait", "waits for a relayer"),
-}  # fmt: skip
+    "some are not connected": (
+        not_connected("33", missing(33, "no_address")),
+        "wait",
+        "not requested",
+    ),
+    "has enough gas": (
+        {**SIGNED, **execution(succeeds=True, gas_required="50000")},
+        "wait",
+        "waits for a relayer",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -181,24 +265,47 @@ AGAIN = "TeleporterMessenger: retry execution failed"
 FAILING = execution(succeeds=False, error="not now")
 TRIALS: dict[str, tuple[WarpsealBlock, CallTrial, str, str]] = {
     "a retry succeeds": (FAILED, CallTrial(True, 91_234), "retry_execution", "needs 91234 gas"),
-    "a retry succeeds, and no node says its gas": (FAILED, CallTrial(True), "retry_execution", "executes it now"),
+    "a retry succeeds, and no node says its gas": (
+        FAILED,
+        CallTrial(True),
+        "retry_execution",
+        "executes it now",
+    ),
     "no node tried a retry": (FAILED, CallTrial(), "retry_execution", "No node has tried"),
-    "the messenger refuses a retry": (FAILED, CallTrial(False, None, BAD_HASH, b"1"), "none", BAD_HASH),
+    "the messenger refuses a retry": (
+        FAILED,
+        CallTrial(False, None, BAD_HASH, b"1"),
+        "none",
+        BAD_HASH,
+    ),
     "the messenger refuses a retry, and the recipient fails": (
-        replace(FAILED, **FAILING), CallTrial(False, None, BAD_HASH), "none", BAD_HASH,
+        replace(FAILED, **FAILING),
+        CallTrial(False, None, BAD_HASH),
+        "none",
+        BAD_HASH,
     ),
     "the recipient fails again": (
-        replace(FAILED, **FAILING), CallTrial(False, None, AGAIN),
-        "retry_execution", f'It would fail again now: retryMessageExecution reverts with "{AGAIN}"',
+        replace(FAILED, **FAILING),
+        CallTrial(False, None, AGAIN),
+        "retry_execution",
+        f'It would fail again now: retryMessageExecution reverts with "{AGAIN}"',
     ),
-    "a retry runs out of gas": (FAILED, CallTrial(False, None, "out of gas"), "retry_execution", "out of gas"),
+    "a retry runs out of gas": (
+        FAILED,
+        CallTrial(False, None, "out of gas"),
+        "retry_execution",
+        "out of gas",
+    ),
     "a retry runs out of gas, and the recipient does not": (
-        replace(FAILED, **execution(succeeds=True)), CallTrial(False, None, "out of gas"), "none", "out of gas",
+        replace(FAILED, **execution(succeeds=True)),
+        CallTrial(False, None, "out of gas"),
+        "none",
+        "out of gas",
     ),
     "a resend succeeds": (LACKING, CallTrial(True, 70_000), "resend", "needs 70000 gas"),
     "no node tried a resend": (LACKING, CallTrial(), "resend", "No node has tried"),
     "the messenger refuses a resend": (LACKING, CallTrial(False, None, BAD_HASH), "none", BAD_HASH),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TRIALS)
@@ -287,9 +394,12 @@ def test_a_message_whose_fields_are_not_known_has_no_call() -> None:
         if hasattr(sent(), name)
     }
     receive = ReceivedMessage(
-        **{**fields, "gas_limit": None, "body": None}, deliverer=PEOPLE[2], redeemer=PEOPLE[3], is_executed=False,
+        **{**fields, "gas_limit": None, "body": None},
+        deliverer=PEOPLE[2],
+        redeemer=PEOPLE[3],
+        is_executed=False,
         has_failed=True,
-    )  # fmt: skip
+    )
     retry = advise_retry(
         JoinedMessage(receive, receive), WarpsealBlock(state="failed", since=1), LATER
     )

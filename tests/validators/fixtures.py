@@ -1,4 +1,4 @@
-"""Fixtures of the validator tests: loopback nodes, real clients, and a clock that a test advances."""
+"""Fixtures of the validator tests: loopback nodes, real clients, and a clock of the test."""
 
 from __future__ import annotations
 

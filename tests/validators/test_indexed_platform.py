@@ -54,7 +54,7 @@ def members(count: int, weight: int = 100) -> Members:
 
 @dataclass
 class MemoryIndex:
-    """The sets of an index by height, the same for all subnets, and the L1s; it has no other rows."""
+    """An index that has only sets by height, the same for all subnets, and the L1s."""
 
     sets: dict[int, Members] = field(default_factory=dict)
     is_down: bool = False

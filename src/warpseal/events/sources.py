@@ -50,7 +50,7 @@ class EventSources:
         self._hour = 0
 
     def on_shortfall(self, message: UnsignedMessage, shortfall: QuorumShortfall) -> None:
-        """Report the missing validators of a missed quorum, and the message if waiting is futile."""
+        """Report the missing validators of a quorum, and the message if waiting is futile."""
         subnet_id, events = shortfall.signing_subnet_id, list[NewEvent]()
         if shortfall.verdict is Verdict.NEVER:
             data = {

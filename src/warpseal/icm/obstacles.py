@@ -176,9 +176,8 @@ class MessageObstacles:
         destinations = dict.fromkeys(
             message.side.destination for message in messages if message.received is None
         )
-        return await self._outline(
-            messages, unsigned, await self._find_refusals(tuple(destinations))
-        )
+        refusals = await self._find_refusals(tuple(destinations))
+        return await self._outline(messages, unsigned, refusals)
 
     async def _find_refusals(
         self, destinations: Sequence[ChainID]
@@ -208,9 +207,8 @@ class MessageObstacles:
     ) -> Sequence[WarpsealBlock | UnsetType]:
         """Return the blocks of messages.
 
-        unsigned: their Warp messages, as far as they are known.
-
-        refusals: the delivery to destinations that do not exist.
+        unsigned: Warp message of each message; None if it is unknown.
+        refusals: delivery to destinations that do not exist.
         """
         blocks = [_describe_state(message) for message in messages]
         signed = await self._archive.find_signed(
@@ -235,11 +233,11 @@ class MessageObstacles:
                     block = replace(block, signature=signature)
             if block.state == "sent" and message.side.destination in refusals:
                 block = replace(block, delivery=refusals[message.side.destination])
-            # A page need not have its messages twice.
             retry = advise_retry(message, block, self._now())
-            blocks[place] = replace(
-                block, retry=retry if retry is UNSET else replace(retry, call=UNSET)
-            )
+            if retry is not UNSET:
+                # The call has the whole message, which the page has already.
+                retry = replace(retry, call=UNSET)
+            blocks[place] = replace(block, retry=retry)
         return blocks
 
     async def describe(
@@ -258,15 +256,12 @@ class MessageObstacles:
 
         async def look_up() -> WarpsealBlock:
             deadline = asyncio.get_running_loop().time() + LOOKUP_S
-            # Each lookup adds its keys as it finds them.
+            # Each lookup adds its keys as soon as it has them, so that a deadline loses only the
+            # rest.
             keys = _describe_changes(message.side, changes)
-            await asyncio.gather(
-                _end_at(deadline, self._execute(message, keys)),
-                _end_at(
-                    deadline,
-                    self._look_up_delivery(message.side, unsigned, outline, block_gas, keys),
-                ),
-            )
+            execution = self._execute(message, keys)
+            delivery = self._look_up_delivery(message.side, unsigned, outline, block_gas, keys)
+            await asyncio.gather(_end_at(deadline, execution), _end_at(deadline, delivery))
             block, now = replace(outline, **keys), self._now()
             retry = advise_retry(message, block, now)
             if retry is not UNSET and retry.call is not UNSET:
@@ -278,11 +273,9 @@ class MessageObstacles:
 
     def _build_unsigned(self, message: JoinedMessage) -> UnsignedMessage | None:
         """Return the Warp message; None if there is none, or its source is not indexed."""
-        return (
-            message.side.warp_message(self._network_id)
-            if isinstance(message.side, SentMessage)
-            else None
-        )
+        if not isinstance(message.side, SentMessage):
+            return None
+        return message.side.warp_message(self._network_id)
 
     async def _look_up_delivery(
         self,
@@ -307,13 +300,14 @@ class MessageObstacles:
             except (UnknownChain, WarpDisabled) as error:
                 keys["delivery"] = _describe_refusal(error)
                 return
+        # A predicate takes whole words, and one byte ends it.
         size = len(unsigned.raw if signed is None else signed.encode()) + 1
-        required = side.gas_limit + _DELIVERY_GAS + -(-size // WORD_BYTES) * _CHUNK_GAS
-        required += (
-            len(unsigned.payload) * _PAYLOAD_BYTE_GAS
-            + len(decode_tail(side.tail)[1]) * _RECEIPT_GAS
-        )
-        required += 0 if signed is None else len(signed.signer_indices) * _SIGNER_GAS
+        words = -(-size // WORD_BYTES)
+        _, receipts = decode_tail(side.tail)
+        required = side.gas_limit + _DELIVERY_GAS + words * _CHUNK_GAS
+        required += len(unsigned.payload) * _PAYLOAD_BYTE_GAS + len(receipts) * _RECEIPT_GAS
+        if signed is not None:
+            required += len(signed.signer_indices) * _SIGNER_GAS
         limit = UNSET if block_gas is None else str(block_gas)
         keys["delivery_gas"] = IcmDeliveryGas(required=str(required), block_limit=limit)
         if signed is not None:
@@ -352,11 +346,10 @@ class MessageObstacles:
         except QuorumNotReached as error:
             shortfall = error.shortfall
         except (WarpsealError, RpcRefusal) as error:
-            # The chain that is unknown may be the source.
-            is_unknown = isinstance(error, UnknownChain) and error.chain_id == id_text(
-                destination_id
-            )
-            if is_unknown or isinstance(error, WarpDisabled):
+            if isinstance(error, WarpDisabled):
+                raise
+            # The unknown chain may be the source.
+            if isinstance(error, UnknownChain) and error.chain_id == id_text(destination_id):
                 raise
             return outline, None
         else:
@@ -368,26 +361,24 @@ class MessageObstacles:
             )
         is_open = unsigned.id in self._aggregator.open_message_ids()
         last = self._aggregator.last_shortfall(unsigned.id)
-        if last is not None and (
-            last.total_weight != shortfall.total_weight
-            or last.required_weight > shortfall.required_weight
-        ):
-            # It is of another set, or for a caller that wanted more than the destination does.
-            last = None
+        if last is not None:
+            is_other_set = last.total_weight != shortfall.total_weight
+            # Its caller may have required more than the destination does.
+            has_higher_quorum = last.required_weight > shortfall.required_weight
+            if is_other_set or has_higher_quorum:
+                last = None
         signature = _describe_signature(last, is_open=is_open, is_signed=outline.state == "signed")
         if signature is UNSET:
             signature = outline
         missing = shortfall.missing if is_open or last is None else last.missing
         if signature.state == "not_asked":
             signature, missing = self._find_unreachable(signature, shortfall)
-        return replace(
-            signature,
-            **_describe_weights(
-                shortfall.signed_weight, shortfall.required_weight, shortfall.total_weight
-            ),
-            # The addresses of connections are for callers on this machine alone.
-            missing=tuple(replace(signer, connections=UNSET) for signer in missing),
-        ), None
+        weights = _describe_weights(
+            shortfall.signed_weight, shortfall.required_weight, shortfall.total_weight
+        )
+        # The addresses of connections are for callers on this machine alone.
+        listed = tuple(replace(signer, connections=UNSET) for signer in missing)
+        return replace(signature, **weights, missing=listed), None
 
     def _find_unreachable(
         self, signature: IcmSignature, shortfall: QuorumShortfall
@@ -420,9 +411,8 @@ class MessageObstacles:
             MAX_MISSING, unreachable.values(), key=lambda signer: int(signer.weight)
         )
         others = [signer for signer in shortfall.missing if signer.public_key not in unreachable]
-        return replace(signature, unreachable_weight=str(weight)), (*heaviest, *others)[
-            :MAX_MISSING
-        ]
+        listed = (*heaviest, *others)[:MAX_MISSING]
+        return replace(signature, unreachable_weight=str(weight)), listed
 
     def _unreachable_reason(self, validator: Validator, subnet_id: SubnetID) -> str | None:
         """Return why the first node of a validator is unreachable; None if one may be reachable."""
@@ -487,8 +477,7 @@ class MessageObstacles:
                 decode_number,
             ),
         )
-        # The messenger gives the recipient the gas of the message, and no part of it is that of a
-        # transaction.
+        # The messenger gives the recipient the message's gas, apart from the gas of a transaction.
         intrinsic = _TX_GAS + sum(_BYTE_GAS if byte else _ZERO_BYTE_GAS for byte in data)
         past = None
         if received is not None:
@@ -581,11 +570,9 @@ def _describe_signature(
     is_open: whether validators are asked now.
     is_signed: whether the store has the signed message; None if it cannot be read.
     """
-    weights = (
-        {}
-        if last is None
-        else _describe_weights(last.signed_weight, last.required_weight, last.total_weight)
-    )
+    weights: dict[str, Any] = {}
+    if last is not None:
+        weights = _describe_weights(last.signed_weight, last.required_weight, last.total_weight)
     if is_open:
         return IcmSignature(state="collecting", **weights)
     if is_signed:

@@ -215,11 +215,9 @@ class ChainValidatorList:
             return listed
         try:
             subnet_id = await self._local_view.subnet_of(self._chain_id)
-            return (
-                None
-                if subnet_id is None
-                else await self._local_view.list_validators(subnet_id, node_ids)
-            )
+            if subnet_id is None:
+                return None
+            return await self._local_view.list_validators(subnet_id, node_ids)
         except NodeUnavailable as error:
             raise CallRefused(f"failed to get current validator set: {error}") from None
 

@@ -79,11 +79,9 @@ class HeightNotIndexed(NodeUnavailable):
     http_status = 503
 
     def __init__(self, height: int, oldest: int | None, newest: int | None) -> None:
-        has = (
-            "no validator sets yet"
-            if newest is None
-            else f"the validator sets of heights {oldest} to {newest}"
-        )
+        has = "no validator sets yet"
+        if newest is not None:
+            has = f"the validator sets of heights {oldest} to {newest}"
         text = (
             f"the index does not have P-Chain height {height}; it has {has}, and validator-sets is"
             " index"

@@ -191,11 +191,9 @@ class PChainRows:
     def _l1_rows(self, column: str, raw_id: bytes) -> Iterable[L1ValidatorRow]:
         """Return the L1 validators of a subnet, or one of them, as they are at the tip."""
         key = self._session.keys_of([raw_id]).get(raw_id)
-        return (
-            ()
-            if key is None
-            else read_l1_rows(self._session, self.tip.height, f"v.{column} = ?", key)
-        )
+        if key is None:
+            return ()
+        return read_l1_rows(self._session, self.tip.height, f"v.{column} = ?", key)
 
     def _tx_key(self, tx_id: bytes) -> int | None:
         partitions = range(partition_of(self.tip.next_tx) + 1)

@@ -323,7 +323,7 @@ class SubnetTracker:
         missing = [
             validator
             for validator in validators.validators
-            if not any(self._peers.is_connected(node_id) for node_id in validator.node_ids)
+            if not any(map(self._peers.is_connected, validator.node_ids))
         ]
         all_weight = sum(validator.weight for validator in validators.validators)
         connected = all_weight - sum(validator.weight for validator in missing)

@@ -252,7 +252,7 @@ class History:
     def _check_heights(
         self, subject: Subject, heights: Sequence[Mapping[str, Any]], raw: bytes
     ) -> None:
-        """Check what is said about a message at each height at which the destination may verify it."""
+        """Check the report of a message at each height at which the destination may verify it."""
         signer, quorum = self._signer(subject), self._quorum(subject)
         assert quorum is not None
         for entry in heights:
@@ -296,7 +296,7 @@ class History:
         )
 
     def _check_window(self, subject: Subject, fields: Mapping[str, Any], reply: Reply) -> None:
-        """Check that the reply has a message for the next epoch, if the current one may end soon."""
+        """Check that the reply has a message for the next epoch if the current one may end."""
         report = reply.body["report"]
         predicted = next(
             int(entry["pChainHeight"]) for entry in report["heights"] if entry["epoch"] == "next"

@@ -177,7 +177,7 @@ class BusyTime:
 
 
 def l1_node(*validators: dict[str, Any], **replies: Any) -> RecordedNode:
-    """Return a node with the fee of Fuji and these validators, given as changes of a recorded one."""
+    """Return a node with the fee of Fuji and these validators, as changes of a recorded one."""
     listed = {"validators": [{**RECORDED[1], **change} for change in validators]}
     return RecordedNode({CONFIG: FUJI_FEE, STATE: AT_MINIMUM, CURRENT: listed, **replies})
 

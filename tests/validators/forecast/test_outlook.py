@@ -65,9 +65,7 @@ def is_possible(active_weight: int, total_weight: int) -> bool:
     return active_weight > 0 and Fraction(active_weight, total_weight) >= Fraction(67, 100)
 
 
-def test_a_validator_with_half_of_the_weight_and_a_tenth_of_an_avax_stops_the_l1_in_two_days() -> (
-    None
-):
+def test_a_tenth_of_an_avax_of_half_of_the_weight_stops_the_l1_in_two_days() -> None:
     outlook = on_mainnet(
         [l1_validator(1, 50, AVAX // 10), l1_validator(2, 50, 5 * AVAX, has_answered=False)]
     )
@@ -102,9 +100,7 @@ def test_equal_balances_run_out_in_one_moment() -> None:
     assert outlook.today.top_ups == ()
 
 
-def test_an_inactive_validator_counts_in_the_total_is_never_lost_and_is_funded_if_that_is_cheapest() -> (
-    None
-):
+def test_an_inactive_validator_counts_in_the_total_and_is_funded_if_that_is_cheapest() -> None:
     outlook = on_mainnet(
         [l1_validator(1, 40, 0), l1_validator(2, 20, AVAX), l1_validator(3, 40, 9 * AVAX)]
     )

@@ -1,4 +1,4 @@
-"""Forecasts of recorded subnets on request and in the background, and of nodes that answer badly."""
+"""Forecasts of recorded subnets, on request and in the background, and of faulty nodes."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ async def test_the_recorded_l1_lasts_for_more_than_ten_years() -> None:
     assert observed.since == [AT + 0.5 - DAY_S]
 
 
-async def test_a_permissioned_subnet_and_the_primary_network_are_forecast_by_the_ends_of_their_stakes() -> (
-    None
-):
+async def test_a_permissioned_subnet_and_the_primary_network_end_with_their_stakes() -> None:
     async with forecasting(RecordedNode()) as service:
         permissioned, primary = (
             await service.forecast(PERMISSIONED),
@@ -355,9 +353,7 @@ async def test_without_tracked_subnets_no_node_is_called() -> None:
         assert node.calls.total() == 0
 
 
-async def test_the_shortest_balances_have_series_and_series_of_validators_that_left_are_gone() -> (
-    None
-):
+async def test_the_shortest_balances_have_series_and_validators_that_left_have_none() -> None:
     clock = Clock()
     funded = [{**named(number), "balance": str(512_000 * number)} for number in range(1, 24)]
     inactive = [{**named(number), "balance": "0"} for number in (30, 31)]

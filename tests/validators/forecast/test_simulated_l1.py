@@ -25,7 +25,7 @@ from warpseal_simnet.plan import L1Plan, parse_rule
 
 @dataclass
 class SimulatedL1:
-    """An L1 of a simulated network whose clock a test sets, and a service that reads it over HTTP."""
+    """An L1 of a simulated network with a clock of the test, and a service that reads it."""
 
     network: SimulatedNetwork
     clock: Clock
@@ -86,7 +86,7 @@ async def simulated_l1(fees: FeeConfig, *balances: int) -> AsyncIterator[Simulat
         )
 
 
-async def test_validators_run_dry_in_the_blocks_that_are_forecast_while_the_fee_rises_stays_and_falls() -> (
+async def test_validators_run_dry_in_the_forecast_blocks_while_the_fee_rises_stays_and_falls() -> (
     None
 ):
     fees = FeeConfig(min_price=7, excess_conversion=500, target=3, capacity=6)

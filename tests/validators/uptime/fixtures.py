@@ -1,4 +1,4 @@
-"""Fixtures of observed uptime: fake peers, a storage in memory, and a clock that a test advances."""
+"""Fixtures of observed uptime: fake peers, storage in memory, and a clock of the test."""
 
 from __future__ import annotations
 

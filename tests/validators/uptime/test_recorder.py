@@ -157,9 +157,7 @@ async def test_connectivity_combines_hours_of_the_store_and_of_memory() -> None:
     assert await observed.reach(NODE, 0) is None
 
 
-async def test_nodes_that_were_connected_in_the_last_day_are_known_from_the_store_and_from_memory() -> (
-    None
-):
+async def test_connections_of_the_last_day_are_known_from_the_store_and_from_memory() -> None:
     clock, peers, storage = Clock(), FakePeers(), MemoryUptimeStorage()
     since = START_UNIX_S - 24 * 3_600
     nodes = [NodeID(bytes([number]) * 20) for number in range(4)]

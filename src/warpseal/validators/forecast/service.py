@@ -366,10 +366,8 @@ class ForecastService:
 
         def measure_outlook() -> tuple[QuorumOutlook, float]:
             started_at = self._cpu_clock()
-            return (
-                _outlook(reading, keyed, connected, throttle.step),
-                self._cpu_clock() - started_at,
-            )
+            outlook = _outlook(reading, keyed, connected, throttle.step)
+            return outlook, self._cpu_clock() - started_at
 
         try:
             outlook, computing_s = await asyncio.get_running_loop().run_in_executor(
@@ -401,11 +399,8 @@ class ForecastService:
     async def _kind_of(self, subnet_id: SubnetID) -> SubnetKind:
         if subnet_id == PRIMARY_NETWORK:
             return SubnetKind.PRIMARY
-        return (
-            SubnetKind.L1
-            if (await self._chains.subnet(subnet_id)).is_l1
-            else SubnetKind.PERMISSIONED
-        )
+        subnet = await self._chains.subnet(subnet_id)
+        return SubnetKind.L1 if subnet.is_l1 else SubnetKind.PERMISSIONED
 
     async def _keyed_stakes(
         self, subnet_id: SubnetID, validations: Iterable[CurrentValidation], origin: CallOrigin
@@ -417,9 +412,8 @@ class ForecastService:
         if all(validation.is_l1 for validation in validations):
             return frozenset()
         height = await self._heights.first()
-        return frozenset(
-            (await self._sets.at(subnet_id, height, is_chosen=False, origin=origin)).node_ids
-        )
+        members = await self._sets.at(subnet_id, height, is_chosen=False, origin=origin)
+        return frozenset(members.node_ids)
 
 
 def _outlook(
@@ -444,8 +438,8 @@ def _outlook(
     fee, config, state = reading.fee, reading.fee.config, reading.fee.state
     if all(validator.balance_navax is None for validator in validators):
         return forecast_quorum(validators, state.time_s)
-    today = share_fee_curve(
-        config, config.target if fee.active is None else fee.active, state.excess
-    )
+    # At the target the price stays.
+    active = config.target if fee.active is None else fee.active
+    today = share_fee_curve(config, active, state.excess)
     at_capacity = share_fee_curve(config, config.capacity, state.excess)
     return forecast_quorum(validators, state.time_s, today, at_capacity, step=step)
