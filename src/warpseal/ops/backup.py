@@ -340,9 +340,9 @@ def _lock_empty(folder: Path, content: set[str]) -> Iterator[None]:
     content: names of the files in the folder, besides locks.
     Raises StartupError if there is any content.
     """
-    shown = ", ".join(sorted(content)[:3])
+    names = ", ".join(sorted(content)[:3])
     refusal = StartupError(
-        f"{folder} is not empty ({shown}): a backup is restored only where nothing is"
+        f"{folder} is not empty ({names}): a backup is restored only where nothing is"
     )
     if content and not (folder / LOCK_NAME).exists():
         raise refusal

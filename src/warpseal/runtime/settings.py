@@ -288,8 +288,8 @@ def url(*schemes: str) -> Parser[str]:
             expected = f"expected {prefixes} and a host"
             # A URL without a scheme has no secret that the error could show.
             if "://" not in url_text and "@" not in url_text and "?" not in url_text:
-                shown, scheme = url_text[:80], _likely_scheme(url_text, schemes)
-                expected += f", found {shown!r}: write {scheme}://{shown}"
+                start, scheme = url_text[:80], _likely_scheme(url_text, schemes)
+                expected += f", found {start!r}: write {scheme}://{start}"
             raise invalid_setting(path, expected)
         return url_text.rstrip("/")
 
