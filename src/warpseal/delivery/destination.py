@@ -102,12 +102,12 @@ class Destination:
         )
 
 
-class _KnownRules(Struct, eq=False):
-    """The rules of a chain as read.
+class _ChainRules(Struct, eq=False):
+    """The rules of a chain, as its nodes returned them.
 
-    last_block_s: Unix seconds of the chain's last block at that time.
-
-    evaluated: the rules for a block of a time, Unix seconds, as they were evaluated last.
+    last_block_s: Unix seconds of the chain's last block at the time of the read.
+    read_at: time of the read, seconds of the monotonic clock.
+    evaluated: Unix seconds of the last evaluation, and its rules.
     """
 
     schedule: WarpSchedule
@@ -147,8 +147,8 @@ class Destinations:
             _MAX_CHAINS, now
         )
         self._flights: SingleFlight[ChainID, Destination] = SingleFlight(outlives_callers=True)
-        self._rules: LRUCache[ChainID, _KnownRules] = LRUCache(_MAX_CHAINS)
-        self._rules_flights: SingleFlight[ChainID, _KnownRules] = SingleFlight()
+        self._rules: LRUCache[ChainID, _ChainRules] = LRUCache(_MAX_CHAINS)
+        self._rules_flights: SingleFlight[ChainID, _ChainRules] = SingleFlight()
         self._rules_failed: TtlCache[ChainID, None] = TtlCache(_MAX_CHAINS, now)
         self._quorum_flights: SingleFlight[ChainID, None] = SingleFlight(outlives_callers=True)
         # The epochs of a chain that were noted last, by number; a node may lag, or forge one.
@@ -158,9 +158,9 @@ class Destinations:
     def cached(self, chain_id: ChainID) -> Destination | None:
         """Return a destination as `resolve` would without a call to a node; None otherwise."""
         cached = self._destinations.get(chain_id)
-        return (
-            cached.value if cached is not None and isinstance(cached.value, Destination) else None
-        )
+        if cached is None or not isinstance(cached.value, Destination):
+            return None
+        return cached.value
 
     async def resolve(self, chain_id: ChainID) -> Destination:
         """Return a chain as its nodes see it, at most a second and a quarter old.
@@ -170,7 +170,7 @@ class Destinations:
         """
         cached = self._destinations.get(chain_id)
         if cached is None:
-            # Of chains that exist, so that no caller can start lookups without end.
+            # The chain has to exist, so that no caller can start lookups without end.
             subnet_id = await self._chains.subnet_of(chain_id)
             return await self._flights.run(chain_id, lambda: self._find(chain_id, subnet_id))
         if isinstance(cached.value, WarpsealError):
@@ -207,15 +207,14 @@ class Destinations:
             self._destinations.put(chain_id, error, _FAILURE_TTL_S)
             raise
         self._destinations.put(chain_id, destination, _TTL_S)
-        self._epochs_seen.setdefault(chain_id, LRUCache(_MAX_SEEN_EPOCHS))[
-            destination.epoch.number
-        ] = destination.epoch
+        epochs = self._epochs_seen.setdefault(chain_id, LRUCache(_MAX_SEEN_EPOCHS))
+        epochs[destination.epoch.number] = destination.epoch
         return destination
 
     async def _read(self, chain_id: ChainID, subnet_id: SubnetID) -> Destination:
         try:
             all_rules, epoch, proposed, duration_s = await asyncio.gather(
-                self._known_rules(chain_id, subnet_id),
+                self._recent_rules(chain_id, subnet_id),
                 self._epochs.epoch(chain_id),
                 self._epochs.proposed_height(chain_id),
                 self._duration_s(),
@@ -225,9 +224,9 @@ class Destinations:
                 and self._upstream.chain_rpc.is_shared(chain_id)
             )
             if epoch is None and proposed is None and is_run:
-                # The nodes run the chain. Those that serve the proposervm of the P-Chain would
-                # serve the chain's, too: it has none (Simplex), and its blocks verify at the height
-                # that the P-Chain proposes.
+                # The nodes run the chain. If they serve the proposervm of the P-Chain, they would
+                # serve the chain's as well: it has none (Simplex), and its blocks verify at the
+                # height that the P-Chain proposes.
                 proposed = await self._epochs.proposed_height(P_CHAIN)
                 epoch = None if proposed is None else NO_EPOCH
         except NodesDisagree:
@@ -268,16 +267,16 @@ class Destinations:
             self._epoch_duration_s = await self._upstream.info.epoch_duration_s()
         return self._epoch_duration_s
 
-    async def _known_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
+    async def _recent_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _ChainRules:
         """Return the rules of a chain, at most half a minute old while its nodes answer.
 
         Raises NodeUnavailable.
         """
         cached = self._rules.get(chain_id)
         age_s = float("inf") if cached is None else self._now() - cached.read_at
-        if cached is not None and age_s <= (
-            _MAX_RULES_AGE_S if self._rules_failed.get(chain_id) else _RULES_TTL_S
-        ):
+        # For a second after a failure the last rules hold, so that not each request tries again.
+        ttl_s = _MAX_RULES_AGE_S if self._rules_failed.get(chain_id) else _RULES_TTL_S
+        if cached is not None and age_s <= ttl_s:
             return cached
         try:
             return await self._rules_flights.run(
@@ -289,32 +288,31 @@ class Destinations:
                 raise
             return cached
 
-    async def _read_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _KnownRules:
+    async def _read_rules(self, chain_id: ChainID, subnet_id: SubnetID) -> _ChainRules:
         schedule, last_block_s = None, 0
         if chain_id != P_CHAIN:
-            if (
-                subnet_id == PRIMARY_NETWORK
-                and (await self._upstream.view.primary_chains(self._network_id)).x == chain_id
-            ):
-                raise _warp_disabled(chain_id, "it is the X-Chain")
+            if subnet_id == PRIMARY_NETWORK:
+                primary = await self._upstream.view.primary_chains(self._network_id)
+                if chain_id == primary.x:
+                    raise _warp_disabled(chain_id, "it is the X-Chain")
             schedule, last_block_s = await asyncio.gather(
                 self._upstream.chain_rpc.chain_config(chain_id, parse_schedule),
                 self._last_block_s(chain_id),
             )
-        rules = _KnownRules(
+        rules = _ChainRules(
             ALWAYS_DEFAULT if schedule is None else schedule, last_block_s, self._now()
         )
         self._rules[chain_id] = rules
         return rules
 
     async def _last_block_s(self, chain_id: ChainID) -> int:
-        """Return the time of the last block, Unix seconds; 0 if it is not known."""
+        """Return the time of the last block, Unix seconds; 0 if no node returns it."""
         try:
             return await self._upstream.chain_rpc.latest_block_time_s(chain_id) or 0
         except NodeUnavailable:
             return 0
 
-    def _rules_now(self, cached: _KnownRules) -> WarpRules | None:
+    def _rules_now(self, cached: _ChainRules) -> WarpRules | None:
         """Return the rules for the next block; its time is not before its parent's."""
         moment = max(int(self._unix_now()), cached.last_block_s)
         if cached.evaluated is None or cached.evaluated[0] != moment:
@@ -323,7 +321,7 @@ class Destinations:
 
     async def _look_up_rules(self, chain_id: ChainID) -> None:
         try:
-            await self._known_rules(chain_id, await self._chains.subnet_of(chain_id))
+            await self._recent_rules(chain_id, await self._chains.subnet_of(chain_id))
         except (WarpsealError, RpcRefusal) as error:
             self._rules_failed.put(chain_id, None, _FAILURE_TTL_S)
             log.debug(
