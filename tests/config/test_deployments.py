@@ -1,4 +1,4 @@
-"""The chart, the compose file and the units fit the program: its settings, paths, ports and files."""
+"""The chart, the compose file and the units fit the settings, paths and ports of the program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ from warpseal.api.openapi.document import document
 from warpseal.cli.main import main
 from warpseal.config.load import Loaded, load
 from warpseal.indexer.subprocess import HEARTBEAT_NAME
+from warpseal.version import __version__
 
 CONFIGS: Final = ROOT / "configs"
 CHART: Final = CONFIGS / "helm"
@@ -127,13 +127,10 @@ def probes(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     )
 
 
-def test_the_chart_has_the_dashboards_and_alerts_of_the_repository_and_the_version_of_the_program() -> (
-    None
-):
+def test_the_chart_has_the_dashboards_the_alerts_and_the_version_of_the_repository() -> None:
     assert (CHART / "alerts.yml").resolve() == CONFIGS / "prometheus" / "alerts.yml"
     assert (CHART / "dashboards").resolve() == CONFIGS / "grafana"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == project["version"]
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
 
 
 def test_the_values_of_the_chart_are_those_of_its_schema_and_hold_a_valid_config(
@@ -232,7 +229,7 @@ def test_ports_probes_and_config_of_the_chart_are_those_of_the_program(
 
 
 @needs_helm
-def test_a_release_with_everything_has_its_keys_from_secrets_and_its_dashboards_and_alerts_from_the_files(
+def test_a_release_with_everything_has_keys_of_secrets_and_dashboards_and_alerts_of_files(
     tmp_path: Path,
 ) -> None:
     manifests = render(tmp_path, SHARED)

@@ -1,4 +1,4 @@
-"""The table of subsystems is opened stage by stage, and its subsystems register what others read."""
+"""The table of subsystems is opened stage by stage; subsystems register what others read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports between modules: one direction for each pair, imports for types and lazy ones included."""
+"""Imports between modules: one direction for each pair, also for types; where they are late."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from warpseal.daemon.subsystems import GIVEN, SUBSYSTEMS, Stage, Subsystem, load
 SOURCE = Path(__file__).parents[2] / "src"
 LIBRARY_LIST = "warpseal/runtime/lazy.py"
 SUBSYSTEM_TABLE = "warpseal/daemon/subsystems.py"
-# Each resolves the texts of one table. `warpseal.verify` loads a BLS library, and each module of the
-# package imports `warpseal`.
+# The tables, which resolve texts, and `warpseal.verify`: it loads a BLS library, and each module of
+# the package imports `warpseal`.
 LATE_IMPORTS = {
     SUBSYSTEM_TABLE,
     "warpseal/__init__.py",
@@ -169,7 +169,8 @@ def test_a_daemon_on_sqlite_does_not_load_what_only_others_use(tmp_path: Path) -
 def test_a_start_reads_no_certificate_authorities(tmp_path: Path) -> None:
     code = """
 import gc, ssl
-print({context.cert_store_stats()["x509"] for context in gc.get_objects() if isinstance(context, ssl.SSLContext)})
+contexts = [thing for thing in gc.get_objects() if isinstance(thing, ssl.SSLContext)]
+print({context.cert_store_stats()["x509"] for context in contexts})
 """
     assert _run(_plain_daemon(tmp_path) + code) == "{0}\n"
 

@@ -35,7 +35,7 @@ from warpseal.warp.ids import id_text, node_id_text
 
 
 class Config(Struct, frozen=True):
-    """The whole configuration: the settings of each package. The docs have the keys in this order."""
+    """The settings of all packages, in the order in which the docs have their keys."""
 
     node: NodeSettings
     gateway: GatewaySettings

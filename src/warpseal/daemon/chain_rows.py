@@ -1,4 +1,4 @@
-"""Rows of the status document about chains that the daemon follows, indexes or forwards calls to."""
+"""Rows of the status document: chains that are followed, indexed, or get forwarded calls."""
 
 from __future__ import annotations
 

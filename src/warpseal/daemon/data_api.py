@@ -90,10 +90,10 @@ async def open_data_api(
         )
 
     async def run() -> None:
-        """Open the gate once the ids of the primary chains are known: at once on public networks."""
-        services = await Retrier(
-            _BACKOFF, {NodeUnavailable: "nodes"}, partial(_note_failure, data_gate)
-        ).call(build)
+        """Open the gate once the primary chains have their ids: at once on public networks."""
+        on_failure = partial(_note_failure, data_gate)
+        retrier = Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure)
+        services = await retrier.call(build)
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as parts:
             if evm_index is not None:
                 await stack.enter_async_context(evm_index.opened(services.chains))

@@ -69,11 +69,9 @@ async def open_preflight(
 
 
 def denies_calls(config: Config, chain_id: ChainID) -> bool:
-    """Return whether the operator denies callers the method that a preflight uses for their calls."""
-    of_chain = [
-        name
-        for chain in config.node.evm_chains
-        if chain.blockchain_id == chain_id
-        for name in chain.deny_methods
-    ]
-    return DenyList((*config.evm_rpc.deny_methods, *of_chain)).denies("eth_call")
+    """Return whether the operator denies the method that a preflight calls for a caller."""
+    denied_methods = list(config.evm_rpc.deny_methods)
+    for chain in config.node.evm_chains:
+        if chain.blockchain_id == chain_id:
+            denied_methods += chain.deny_methods
+    return DenyList(tuple(denied_methods)).denies("eth_call")

@@ -34,7 +34,7 @@ async def open_events(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator[Eve
 
 
 async def _send_webhooks(core: Core, feed: EventFeed) -> None:
-    """Send events to webhooks; the sender is loaded when this daemon leads and there is a webhook."""
+    """Send events to webhooks, once this daemon leads and there is a webhook."""
     has_webhooks = False
     while not has_webhooks:
         await asyncio.sleep(_WEBHOOK_POLL_S)

@@ -76,7 +76,10 @@ class EvmApi:
         self._opened.set()
 
     def open_signing(self, network_id: int, blocks: SigningBlocks) -> None:
-        """Let calls of the Warp API pass that no signing block names; until then all are refused."""
+        """Let calls of the Warp API pass unless a signing block names them.
+
+        Until then all are refused.
+        """
         self._rules = SigningRules(network_id, blocks)
 
     def add(self, chain: EvmChain) -> ForwardedChain:

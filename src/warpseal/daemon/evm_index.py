@@ -109,7 +109,7 @@ async def open_evm_index(
     contracts: EvmChainDirectory,
     index_status: IndexStatus,
 ) -> AsyncIterator[EvmChains]:
-    """Build the EVM chains. The Data API opens them once the ids of the primary chains are known."""
+    """Build the EVM chains. The Data API opens them once the primary chains have their ids."""
     chains = EvmChains(core, evm_api, contracts)
     index_status.evm.indexes = chains.indexes
     yield chains

@@ -55,7 +55,7 @@ class GatewayApi:
         await self._background.keep_running("checks of the nodes of the gateway", gateway.run)
 
     def _mount(self, gateway: Gateway, chains: PrimaryChains) -> None:
-        """Mount the routes, under all names of their chains, and register the check of the nodes."""
+        """Mount the routes under all names of their chains, and register the check of the nodes."""
         for route in ROUTES:
             chain_id = chains.id_of(route.chain)
             add_path(partial(self._evm_api.routes.add_gateway, route, gateway, chain_id))

@@ -1,4 +1,4 @@
-"""Messages of L1 transactions: the follower of the P-Chain, signing by transaction, signing ahead."""
+"""Messages of L1 transactions: follows the P-Chain, signs by transaction, signs ahead."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def open_l1(
     events: Events,
     evm_api: EvmApi | None,
 ) -> AsyncIterator[L1]:
-    """Follow the P-Chain, sign messages by transaction on request, and those of tracked L1s ahead."""
+    """Follow the P-Chain; sign messages by transaction on request, those of tracked L1s ahead."""
     config, store = core.config, core.store
 
     async def status(request: StatusRequest) -> Mapping[str, Any]:

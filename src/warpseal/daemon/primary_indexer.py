@@ -1,4 +1,4 @@
-"""Indexes the primary chains: reads blocks from nodes, and has them written in the worker process."""
+"""Indexes the primary chains: reads blocks from nodes; the worker process writes them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ class StatusRequest(Struct, frozen=True):
 
 
 StatusSection = Callable[[StatusRequest], Awaitable[Mapping[str, Any]]]
-"""Returns fields of the status document by their names. The chains of several sections are listed together."""
+"""Returns fields of the status document by their names.
+
+The chains of several sections are listed together.
+"""
 
 
 class StatusSections:

@@ -81,7 +81,7 @@ class EarlyUsage:
         self._running = asyncio.create_task(self._flusher.run())
 
     async def hand_over(self) -> UsageFlusher:
-        """End, and return the flusher for the metrics database, which has what is not written yet."""
+        """End, and return the flusher, which has the counts that are not written yet."""
         self._is_handed_over = True
         await self._end()
         return self._flusher

@@ -1,10 +1,10 @@
 """Imports at first use: the mechanism, and the list of libraries that are imported so.
 
-A module of Warpseal imports what it uses at its top. A subsystem that a configuration lacks is not
-imported, because the table of the daemon (`daemon/subsystems.py`) imports each one when it opens it.
-The libraries below are the exception: a module that most daemons load needs one of them in a rare
-case, and the library costs too much to be imported for that. Their figures are CPU time and
-resident memory of the import, on top of a daemon that is ready.
+A module of Warpseal imports what it uses at its top. The table of the daemon
+(`daemon/subsystems.py`) imports a subsystem when it opens it, so that a daemon does not load those
+that its configuration lacks. The libraries below are the exception: a module that most daemons load
+needs them in a rare case, and they cost too much to be imported for that. Their figures are CPU
+time and resident memory of the import, on top of a daemon that is ready.
 
 Python 3.15 has the statement `lazy import` for this (PEP 810).
 """
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from eth_abi import abi as eth_abi
     from eth_abi import exceptions as eth_abi_errors
 else:
-    # A store or an index on a server: 30 ms, 8.3 MiB. `store/` serves both databases.
+    # A store or an index on a server: 70 ms, 9 MiB. `store/` serves both databases.
     psycopg = LazyModule("psycopg")
-    # The names and the URIs of tokens: 70 ms, 12.6 MiB. Messages are decoded beside them.
+    # The names and the URIs of tokens: 145 ms, 14 MiB. Messages are decoded beside them.
     eth_abi = LazyModule("eth_abi.abi")
     eth_abi_errors = LazyModule("eth_abi.exceptions")
-    # A new identity, or one whose certificate is stored: 6 ms, 0.6 MiB.
+    # A new identity, or one whose certificate is stored: 15 ms, 1 MiB.
     x509 = LazyModule("cryptography.x509")
-    # Signers of indexed transactions: 5 ms, 0.7 MiB. Forecasts read the fee from the same package.
+    # Signers of indexed transactions: 4 ms, 0.8 MiB. Forecasts read the fee from the same package.
     secp256k1_recovery = LazyModule("btclib_libsecp256k1.recovery")
