@@ -50,9 +50,9 @@ class CallerKeys(Protocol):
 
 
 class ApiAccess:
-    """Checks keys and limits.
+    """Checks the API keys of requests, and counts their compute units.
 
-    now: monotonic seconds.
+    now: The clock of limits and of cached keys, in monotonic seconds.
     """
 
     def __init__(
@@ -95,35 +95,33 @@ class ApiAccess:
             log_fields(request.scope)["api_key"] = key.name if key else None
 
     async def check(self, request: Request) -> None:
-        """Check the key of a request, and that the caller has a unit left.
+        """Check the key of a request, and that the caller has a unit left, without counting.
 
-        Counts nothing, raises as `admit` does.
+        Raises as `admit` does.
         """
-        _apply(request, self._consume(request, await self._key(request), 1, is_trial=True))
+        key = await self._key(request)
+        _apply(request, self._consume(request, key, 1, is_trial=True))
 
     async def admit(self, request: Request, units: int, *, needs_key: bool = False) -> None:
         """Count a request.
 
-        needs_key: require a key in any case.
+        needs_key: Whether a key is required even if the settings require none.
 
         Raises ApiKeyRequired, ApiKeyRefused, RateLimited; StoreDown if a key is required.
         """
-        _apply(
-            request, self._consume(request, await self._key(request, needs_key=needs_key), units)
-        )
+        key = await self._key(request, needs_key=needs_key)
+        _apply(request, self._consume(request, key, units))
 
     async def admit_to_metrics_api(self, request: Request, units: int) -> None:
-        """Count a request by the address of its client, apart from those of `/v1`; keys do not
-        count.
+        """Count a request by the network of its client, apart from requests to `/v1`.
 
-        Raises RateLimited.
+        Keys do not count. Raises RateLimited.
         """
         caller = self._limited_network(request)
         if caller is not None:
-            _apply(
-                request,
-                self._metrics_limiter.consume(caller, self._metrics_api, units, self._now()),
-            )
+            now = self._now()
+            result = self._metrics_limiter.consume(caller, self._metrics_api, units, now)
+            _apply(request, result)
 
     def _limited_network(self, request: Request) -> str | None:
         """Return the network of a client; None if it is on this machine and not limited."""
@@ -139,23 +137,26 @@ class ApiAccess:
             return self._limiter.consume(
                 f"key {key.name}", limits, units, self._now(), is_trial=is_trial
             )
-        caller, limits = self._limited_network(request), self._anonymous
+        caller = self._limited_network(request)
         if caller is None:
             return None
-        return self._limiter.consume(caller, limits, units, self._now(), is_trial=is_trial)
+        return self._limiter.consume(caller, self._anonymous, units, self._now(), is_trial=is_trial)
 
     async def _key(self, request: Request, *, needs_key: bool = False) -> ApiKey | None:
-        """Return the caller's key; if none is required, an invalid key counts as not given."""
-        text, is_required = find_key_text(request), needs_key or self._settings.require_api_key
+        """Return the caller's key; an invalid key counts as none, unless a key is required."""
+        is_required = needs_key or self._settings.require_api_key
+        text = find_key_text(request)
         if text is None and is_required:
             raise ApiKeyRequired
         digest = None if text is None else digest_key(text)
         key = None
-        try:
-            key = None if digest is None else await self._find(digest)
-        except StoreDown:
-            if is_required:
-                raise
+        if digest is not None:
+            try:
+                key = await self._find(digest)
+            except StoreDown:
+                # A caller without a key is served, and so is this caller.
+                if is_required:
+                    raise
         if key is not None and key.revoked_at is None:
             return key
         if is_required:
@@ -184,7 +185,7 @@ def _apply(request: Request, result: RateLimitResult | None) -> None:
 
 
 def find_key_text(request: Request) -> str | None:
-    """Return the key of a request as it was sent; that of a header, if the query has one as well."""
+    """Return the key of a request as it was sent; a header goes before the query."""
     headers = request.scope["headers"]
     sent = (
         value for header in _RAW_KEY_HEADERS for name, value in headers if name == header and value
@@ -194,8 +195,9 @@ def find_key_text(request: Request) -> str | None:
 
 
 def require_token(request: Request, admin_token: str) -> None:
-    """Raise AdminTokenRequired or AdminTokenRefused without the admin token; a daemon without one
-    refuses all.
+    """Raise AdminTokenRequired or AdminTokenRefused for a request without the admin token.
+
+    A daemon without an admin token refuses all requests.
     """
     if admin_token and "authorization" not in request.headers:
         raise AdminTokenRequired
@@ -214,7 +216,8 @@ def has_token(scope: Scope, token: str) -> bool:
 class UsageAccess(Struct, frozen=True):
     """The callers that may read the usage.
 
-    admin_token: empty: requests from this machine are the administrator's.
+    admin_token: The token of the administrator; if it is empty, requests from this machine are the
+        administrator's.
     """
 
     readers: UsageReaders = UsageReaders.ANYONE
@@ -226,9 +229,7 @@ class UsageAccess(Struct, frozen=True):
         return self.readers is UsageReaders.KEYS
 
     def check(self, request: Request) -> None:
-        """Raise AdminTokenRequired or AdminTokenRefused for a caller that must be the administrator
-        and is not.
-        """
+        """Raise AdminTokenRequired or AdminTokenRefused if only the administrator may read."""
         if self.readers is not UsageReaders.ADMIN:
             return
         if self.admin_token or not is_from_this_machine(request.scope):

@@ -17,7 +17,7 @@ MAX_CHUNKS: Final = 16_384
 
 
 class ChunkTurns:
-    """Used from one event loop."""
+    """Counts the chunks of a turn of one event loop, and holds the reads that wait."""
 
     def __init__(self) -> None:
         self._chunks = 0
@@ -36,9 +36,7 @@ class ChunkTurns:
         self._chunks += chunks
 
     def wait(self, network: str, read: Callable[[], None]) -> None:
-        """Have `read` called in a later turn, in turn with other networks, and with other reads of
-        this one.
-        """
+        """Call `read` in a later turn. Networks take turns, and so do the reads of a network."""
         self._waiting.setdefault(network, deque()).append(read)
 
     def _begin_turn(self) -> None:

@@ -37,8 +37,8 @@ IpNetwork = IPv4Network | IPv6Network
 class Client(NamedTuple):
     """A client.
 
-    address: without port; "" if unknown.
-    country: two letters, T1, or XX if unknown.
+    address: The IP address without port; "" if it is unknown.
+    country: The country in two letters; T1 is Tor, XX is unknown.
     """
 
     address: str
@@ -74,21 +74,20 @@ class TrustedProxies:
         connected = connection_address(scope)
         if not self._parse(connected.encode())[1]:
             return None
-        headers = dict(scope["headers"])  # Of several lines the last one.
+        # Of several lines of a header the last one counts.
+        headers = dict(scope["headers"])
         if _ADDRESS_HEADER not in headers and _COUNTRY_HEADER not in headers:
             return None
         country = _parse_country(headers.get(_COUNTRY_HEADER, b""))
         return Client(self._forwarded_address(scope) or connected, country)
 
     def _forwarded_address(self, scope: Scope) -> str | None:
-        """Return the last address that is no trusted proxy, or the first of trusted ones; None
-        without an address.
-        """
+        """Return the last address that is no trusted proxy, else the first address; or None."""
         sender = None
         for value in _last_first(scope, _ADDRESS_HEADER):
-            address, is_trusted = (
-                self._parse(value) if len(value) <= _MAX_ADDRESS_BYTES else (None, False)
-            )
+            address, is_trusted = None, False
+            if len(value) <= _MAX_ADDRESS_BYTES:
+                address, is_trusted = self._parse(value)
             # A malformed value is no address, and what stands before it is of an unknown sender.
             sender = sender if address is None else address
             if not is_trusted:
@@ -96,9 +95,7 @@ class TrustedProxies:
         return sender
 
     def _parse_uncached(self, value: bytes) -> tuple[str | None, bool]:
-        """Return the address in a value, None if it is malformed, and whether it is a trusted
-        proxy's.
-        """
+        """Return the address in a value, None if malformed, and whether it is a trusted proxy."""
         address = _parse_address(value)
         if address is None:
             return None, False

@@ -57,27 +57,20 @@ class CorsMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                early = [
-                    (name.encode(), value.encode("latin-1"))
-                    for name, value in response_headers(scope).items()
-                ]
-                exposed = [(b"access-control-expose-headers", EXPOSED.encode())] if allowed else []
-                uncached = (
-                    [(b"cache-control", b"no-store")] if message["status"] >= _FIRST_FAILURE else []
-                )
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    *allowed,
-                    *exposed,
-                    *early,
-                    *uncached,
-                ]
+                headers = [*message.get("headers", ()), *allowed]
+                if allowed:
+                    headers.append((b"access-control-expose-headers", EXPOSED.encode()))
+                for name, value in response_headers(scope).items():
+                    headers.append((name.encode(), value.encode("latin-1")))
+                if message["status"] >= _FIRST_FAILURE:
+                    headers.append((b"cache-control", b"no-store"))
+                message["headers"] = headers
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
     def _allow_headers(self, request: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Return the headers that allow a browser's page to read the response; none if it may not."""
+        """Return the headers that let a browser's page read the response; none if it must not."""
         origin = request.get(b"origin")
         if self._origins.is_any:
             return [(b"access-control-allow-origin", b"*")] if origin else []
@@ -103,7 +96,9 @@ async def _respond_to_preflight(
 
 
 class AllowedOrigins:
-    """The origins whose browser pages may read responses. is_any: all of them.
+    """The origins whose browser pages may read responses.
+
+    is_any: Whether pages of all origins may.
 
     Source of truth: the node's `http-allowed-origins`: names in any case, each with at most one `*`
     for any characters.

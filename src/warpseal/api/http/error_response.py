@@ -28,7 +28,7 @@ from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.api.http.error_bodies import Error, ErrorDetail, KebabError, MetricsApiError
 from warpseal.api.http.errors import MethodNotAllowed, ReceiveTimeout, UnknownField
 from warpseal.errors import InvalidRequest, WarpsealError
-from warpseal.warp.quorum_shortfall import DisconnectedNode
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner, QuorumShortfall
 
 MIN_RETRY_AFTER_S: Final = 1
 _MAX_CACHED_NAMES: Final = 1_024
@@ -49,7 +49,7 @@ _METRICS_API_PATHS: Final = ("/v1/avg_tps/", "/v2/")
 class Dialect(StrEnum):
     """The form of the error responses of a group of paths.
 
-    OTHER: that of KEBAB, for clients that want no signature.
+    OTHER: The form of KEBAB, for paths that serve no signatures.
     """
 
     V1 = "/v1"
@@ -64,7 +64,7 @@ def error_response(
 ) -> Response:
     """Return the response to `error` in the words of `dialect`.
 
-    shows_addresses: whether the caller may see where validators listen.
+    shows_addresses: Whether the caller may see the addresses of validators.
     """
     status, text = status_of(error, dialect), error_text(error)
     if dialect is Dialect.NODE:
@@ -79,14 +79,12 @@ def error_response(
             message=(text,), error=phrase, status_code=status, code=error.code, detail=detail
         )
     else:
+        # The name of an unknown field is the caller's.
         if detail.field and not isinstance(error, UnknownField):
             detail = replace(detail, field=kebab_name(detail.field))
         kebab_text = _kebab_text(error)
-        if (
-            dialect is Dialect.KEBAB
-            and error.retry_after_s is not None
-            and not RETRIED.search(kebab_text)
-        ):
+        is_temporary = dialect is Dialect.KEBAB and error.retry_after_s is not None
+        if is_temporary and not RETRIED.search(kebab_text):
             kebab_text = f"no signatures yet: {kebab_text}"
         body = KebabError(error=kebab_text, code=error.code, detail=detail)
     content = msgspec.to_builtins(body)
@@ -101,15 +99,16 @@ def error_detail(error: WarpsealError, *, shows_addresses: bool) -> ErrorDetail:
     """Return the detail of an error for a caller."""
     detail = ErrorDetail(**error.detail)
     if detail.validators and not shows_addresses:
-        signers = [
-            replace(
-                signer,
-                connections=without_addresses(signer.connections) if signer.connections else UNSET,
-            )
-            for signer in detail.validators
-        ]
-        detail = replace(detail, validators=tuple(signers))
+        signers = tuple(map(_without_addresses_of, detail.validators))
+        detail = replace(detail, validators=signers)
     return detail
+
+
+def _without_addresses_of(signer: MissingSigner) -> MissingSigner:
+    """Return a signer without the addresses of its nodes."""
+    if not signer.connections:
+        return replace(signer, connections=UNSET)
+    return replace(signer, connections=without_addresses(signer.connections))
 
 
 @lru_cache(_MAX_CACHED_NAMES)
@@ -119,37 +118,37 @@ def kebab_name(name: str) -> str:
 
 
 def _kebab_text(error: WarpsealError) -> str:
-    """Return a text of the reference, followed by the reason unless it would make clients retry
-    without hope.
+    """Return the text of the reference.
+
+    The reason follows, unless its words would make clients retry a hopeless request.
     """
     if isinstance(error, QuorumNotReached):
-        shortfall = error.shortfall
-        is_cut_off = not _UNREACHED.isdisjoint(shortfall.counts)
-        task = (
-            "connect to a threshold of stake" if is_cut_off else "collect a threshold of signatures"
-        )
-        weights = (
-            f"signed weight {shortfall.signed_weight}, threshold of stake"
-            f" {shortfall.required_weight}, total {shortfall.total_weight}"
-        )
-        missing = (
-            "; ".join(f"{reason}: {count}" for reason, count in shortfall.counts.items())
-            or "unknown"
-        )
-        cause = f"; {shortfall.cause}" if shortfall.cause else ""
-        return (
-            f"failed to aggregate signatures. error: failed to {task}: {weights}; missing"
-            f" validators: {missing}{cause}"
-        )
+        return _kebab_shortfall(error.shortfall)
     if not isinstance(error, InvalidRequest):
         return error.reference_text or error_text(error)
     if error.reference_text is None:
         field = error.field if isinstance(error, UnknownField) else kebab_name(error.field)
         return f"{field}: {error.reason}"
+    if RETRIED.search(error.reason):
+        return error.reference_text
+    return f"{error.reference_text}: {error.reason}"
+
+
+def _kebab_shortfall(shortfall: QuorumShortfall) -> str:
+    """Return the text of a missed quorum."""
+    task = "collect a threshold of signatures"
+    if not _UNREACHED.isdisjoint(shortfall.counts):
+        task = "connect to a threshold of stake"
+    weights = (
+        f"signed weight {shortfall.signed_weight}, threshold of stake {shortfall.required_weight},"
+        f" total {shortfall.total_weight}"
+    )
+    counts = [f"{reason}: {count}" for reason, count in shortfall.counts.items()]
+    missing = "; ".join(counts) or "unknown"
+    cause = f"; {shortfall.cause}" if shortfall.cause else ""
     return (
-        error.reference_text
-        if RETRIED.search(error.reason)
-        else f"{error.reference_text}: {error.reason}"
+        f"failed to aggregate signatures. error: failed to {task}: {weights}; missing"
+        f" validators: {missing}{cause}"
     )
 
 
@@ -183,8 +182,9 @@ def class_sentence(kind: type[WarpsealError]) -> str:
 
 
 def retry_after_s(error: WarpsealError) -> int | None:
-    """Return the seconds after which the caller may try again, within their bounds; None: the error
-    names none.
+    """Return the seconds after which the caller may try again, within bounds.
+
+    None: waiting does not help, as far as the error says.
     """
     if error.retry_after_s is None:
         return None

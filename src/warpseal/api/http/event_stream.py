@@ -33,10 +33,10 @@ _HEADERS: Final = {
 class EventStreams:
     """The open streams of events, at most `limit` in all and `limit_per_client` of one network.
 
-    open: the places of streams, which those of gRPC take as well.
-    stopping: set when the daemon stops, which ends the streams.
-    write_timeout_s: for how long a client may leave a write unread.
-    heartbeat_s: after so long without events, a heartbeat is sent.
+    open: The places of streams; streams by gRPC take places as well.
+    stopping: The event that the daemon sets when it stops; it ends the streams.
+    write_timeout_s: The time that a client has to read a write.
+    heartbeat_s: The time without events after which a heartbeat is sent.
     """
 
     def __init__(

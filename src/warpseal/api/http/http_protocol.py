@@ -51,7 +51,10 @@ IS_CLOSING: Final = "is_closing"
 """Key of the ASGI scope's state: returns whether the connection is closed, or about to be."""
 
 ON_DISCONNECT: Final = "on_disconnect"
-"""Key of the ASGI scope's state: set by the reader of a request, called if the client leaves before its response."""
+"""Key of the ASGI scope's state: the reader of a request sets it.
+
+The protocol calls it if the client leaves before its response.
+"""
 
 MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the response and not a broken
@@ -151,21 +154,18 @@ class LimitedHttp(HttpToolsProtocol):
 
     @property
     def _must_wait_for_turn(self) -> bool:
-        """Whether the chunks of this turn of the event loop are used up, and there are more of
-        them.
-        """
+        """Whether the chunks of this turn are used up, and the body may have more of them."""
         if not self._chunk_turns.is_over or not self._in_body:
             return False
         return any(name == b"transfer-encoding" for name, _ in self.headers)
 
     def _parse_pieces(self) -> None:
-        """Parse what was read, piece by piece; in a later turn of the event loop if it must wait."""
+        """Parse the bytes that were read, piece by piece, in a later turn if they must wait."""
         while self._unparsed and not self._closing:
             if self._must_wait_for_turn:
                 self.transport.pause_reading()
-                self._chunk_turns.wait(
-                    client_network(self.client[0] if self.client else "")[0], self._parse_pieces
-                )
+                network, _ = client_network(self._client_host)
+                self._chunk_turns.wait(network, self._parse_pieces)
                 return
             piece = bytes(self._unparsed[:_PIECE_BYTES])
             del self._unparsed[:_PIECE_BYTES]
@@ -203,22 +203,21 @@ class LimitedHttp(HttpToolsProtocol):
             self._start_waiting()
 
     def _unknown_coding(self) -> UnknownTransferCoding | None:
-        """Return the refusal of a request whose body has another transfer coding than chunked (RFC
-        9112, 6.1).
-        """
+        """Return the error of a body whose transfer coding is not chunked (RFC 9112, 6.1)."""
         values = [value for name, value in self.headers if name == b"transfer-encoding"]
         codings = [coding.strip().lower() for value in values for coding in value.split(b",")]
         unknown = next((coding for coding in codings if coding != b"chunked"), None)
         has_length = any(name == b"content-length" for name, _ in self.headers)
-        # A length in addition may be an attempt to smuggle a request: that is malformed, whatever
-        # the coding is.
+        # With a length besides, a request may be smuggled: the request is malformed, whatever its
+        # coding is.
         if unknown is None or has_length:
             return None
         return UnknownTransferCoding(unknown[:_SHOWN_BYTES].decode("latin-1"))
 
     def _should_upgrade_to_ws(self) -> bool:
-        """Return whether a request may become a WebSocket: only on their paths, and after all
-        responses are sent.
+        """Return whether a request may become a WebSocket.
+
+        It may on the paths of WebSockets, once all responses are sent.
         """
         path = self.url.partition(b"?")[0]
         has_body = any(name in _BODY_HEADERS for name, _ in self.headers)
@@ -278,8 +277,8 @@ class LimitedHttp(HttpToolsProtocol):
         self._upgrading = has_body and self.parser.should_upgrade()
 
     def on_body(self, body: bytes) -> None:
-        # One read may have tens of thousands of chunks of a byte: to add each of them would copy
-        # those before it.
+        # One read may have tens of thousands of chunks of a byte, and adding a chunk copies all
+        # chunks before it.
         self._body_parts.append(body)
 
     def _add_body(self) -> None:
@@ -316,7 +315,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     @property
     def _waits_for_body(self) -> bool:
-        """Whether the request that is being answered is not there yet."""
+        """Whether the body of the request in work has not arrived."""
         return self._in_body and self._open_cycle is self.cycle
 
     def _start_waiting(self) -> None:
@@ -328,7 +327,7 @@ class LimitedHttp(HttpToolsProtocol):
         """Count the connection as idle, which may close another one of its client."""
         self._set_busy()
         self._is_idle = True
-        self._idle_connections.add(self.client[0] if self.client else "", self._close_idle)
+        self._idle_connections.add(self._client_host, self._close_idle)
 
     def _set_busy(self) -> None:
         if self._idle_timer is not None:
@@ -336,7 +335,12 @@ class LimitedHttp(HttpToolsProtocol):
             self._idle_timer = None
         if self._is_idle:
             self._is_idle = False
-            self._idle_connections.remove(self.client[0] if self.client else "", self._close_idle)
+            self._idle_connections.remove(self._client_host, self._close_idle)
+
+    @property
+    def _client_host(self) -> str:
+        """The address of the other side; "" if it is unknown."""
+        return self.client[0] if self.client else ""
 
     def _close_idle(self) -> None:
         """Close the connection; a request that has begun gets an error response."""
@@ -361,10 +365,10 @@ class LimitedHttp(HttpToolsProtocol):
         if self._in_header and self._raw_bytes > self._settings.max_header_bytes:
             self._refuse(HeaderTooLarge(self._settings.max_header_bytes))
             return
-        is_for_node = dialect_of(self.url.decode("latin-1")) is Dialect.NODE
-        if self._raw_bytes > max(
-            self._max_message_bytes, MAX_NODE_MESSAGE_BYTES if is_for_node else 0
-        ):
+        limit_bytes = self._max_message_bytes
+        if dialect_of(self.url.decode("latin-1")) is Dialect.NODE:
+            limit_bytes = max(limit_bytes, MAX_NODE_MESSAGE_BYTES)
+        if self._raw_bytes > limit_bytes:
             self._abort()
 
     def _start_receiving(self) -> None:
@@ -377,12 +381,13 @@ class LimitedHttp(HttpToolsProtocol):
             self._receive_timer = None
 
     def _on_receive_timeout(self) -> None:
-        """End a request that did not arrive in time; while an earlier one is being answered it
-        could not.
+        """End a request that did not arrive in time.
 
-        The reader of a body times out at the same moment, and has a while to send its error.
+        A request behind an earlier one that has no response yet could not arrive, and waits again.
         """
         if self._in_body:
+            # The reader of the body times out at the same moment, and has a while to send its
+            # error.
             self._receive_timer = self.loop.call_later(LINGER_S, self._abort)
         elif self._open_cycle is not None:
             self._start_receiving()
@@ -395,13 +400,13 @@ class LimitedHttp(HttpToolsProtocol):
 
     @property
     def _open_cycle(self) -> RequestResponseCycle | None:
-        """The request that is being answered."""
-        return None if self._running is None or self._running.response_complete else self._running
+        """The request whose response is not complete."""
+        if self._running is None or self._running.response_complete:
+            return None
+        return self._running
 
     def _abort(self) -> None:
-        """Close the connection; a request that has begun and was not answered gets an error
-        response.
-        """
+        """Close the connection; a request that has begun gets an error, unless it has a response."""
         if self._complete or (self._in_body and self.cycle.response_started):
             self._closing = True
             self._stop_receiving()
@@ -412,18 +417,16 @@ class LimitedHttp(HttpToolsProtocol):
 
     @staticmethod
     def _disconnect(cycle: RequestResponseCycle | None) -> None:
-        """Mark the client of a request as disconnected.
-
-        (uvicorn does so for the latest request only.)
-        """
+        """Mark the client of a request as disconnected; uvicorn marks the latest request only."""
         if cycle is not None and not cycle.disconnected:
             cycle.disconnected = True
             cycle.message_event.set()
             cycle.scope["state"].get(ON_DISCONNECT, lambda: None)()
 
     def _refuse(self, error: WarpsealError) -> None:
-        """Answer a request that cannot be read further, after the responses to earlier ones; then
-        close.
+        """Send an error to a request that cannot be read on, and close the connection.
+
+        Earlier requests get their responses first.
         """
         self._closing = True
         self._stop_receiving()
@@ -437,10 +440,7 @@ class LimitedHttp(HttpToolsProtocol):
             self.transport.close()
             return
         token = request_id.set(new_request_id())
-        log.info(
-            "request refused",
-            extra={"code": error.code, "client": self.client[0] if self.client else ""},
-        )
+        log.info("request refused", extra={"code": error.code, "client": self._client_host})
         self.transport.write(_response(error, getattr(self, "url", b"")))
         self.transport.close()
         request_id.reset(token)

@@ -73,10 +73,10 @@ def is_from_this_machine(scope: Scope) -> bool:
 
 
 class RequestLog:
-    """Wraps an app: request id in (`X-Request-Id`) or made, out on the response; one log line and
-    count at the end.
+    """Wraps an app: each request has an id, a log line and a count.
 
-    paths: the template of the path by endpoint; an endpoint that is a text is its own template.
+    The caller may send the id as `X-Request-Id`; the response carries it.
+    paths: The template of the path by endpoint; an endpoint that is a text is its own template.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, paths: Mapping[Any, str]) -> None:
@@ -128,8 +128,7 @@ def log_request(scope: Scope, status: int, duration_s: float) -> None:
 
     status: that of HTTP.
     """
-    # A probe that fails is asked every few seconds; what it says changes is logged where it
-    # changes.
+    # A failing probe is sent every few seconds; the change behind it has a log line of its own.
     level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
     if not log.isEnabledFor(level):
         return
@@ -139,23 +138,17 @@ def log_request(scope: Scope, status: int, duration_s: float) -> None:
         "status": status,
         "duration_ms": round(duration_s * 1000, 3),
         "client": client_address(scope),
-        **{
-            name: id_text(value) if type(value) is bytes else value
-            for name, value in log_fields(scope).items()
-        },
     }
+    for name, value in log_fields(scope).items():
+        fields[name] = id_text(value) if type(value) is bytes else value
     log.log(level, "request", extra=fields)
 
 
 def begin_trace(scope: Scope) -> Trace | None:
-    """Begin the trace of a request; None: it has none, as all have without an exporter, and probes
-    have always.
-    """
-    return (
-        None
-        if TRACING.begin is None or scope["path"] in _PROBES
-        else TRACING.begin(scope["headers"])
-    )
+    """Begin the trace of a request; None for probes, and for all requests without an exporter."""
+    if TRACING.begin is None or scope["path"] in _PROBES:
+        return None
+    return TRACING.begin(scope["headers"])
 
 
 def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
@@ -171,9 +164,8 @@ def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
         "request_id": request_id.get(),
         **log_fields(scope),
     }
-    trace.end(
-        name, attributes, str(attributes.get("code", status)) if status >= _SERVER_ERROR else ""
-    )
+    error = str(attributes.get("code", status)) if status >= _SERVER_ERROR else ""
+    trace.end(name, attributes, error)
 
 
 class ErrorMiddleware:

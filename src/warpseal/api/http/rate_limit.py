@@ -7,6 +7,7 @@ Pure.
 from __future__ import annotations
 
 from math import ceil
+from operator import itemgetter
 from typing import Final
 
 from cachetools import LRUCache
@@ -33,9 +34,9 @@ class ComputeUnitLimits(Struct, frozen=True):
 class RateLimitResult(Struct, frozen=True):
     """Whether a request is allowed, and the state of the caller's limits.
 
-    limit, window_s: of the window with the smallest fraction left.
-    remaining: units.
-    reset_s: until it is full again; if the request is refused, until there are enough units for it.
+    limit, window_s: The units and the length of the window with the smallest fraction left.
+    remaining: The units that are left in the window.
+    reset_s: The time until the window is full; for a refused request, until it has enough units.
     """
 
     is_allowed: bool
@@ -61,7 +62,7 @@ class _TokenBucket:
         self.at = now
 
     def wait_s(self, units: float) -> int:
-        """Return whole seconds until the bucket has so many units."""
+        """Return the whole seconds until the bucket has these units."""
         return max(0, ceil((units - self.left) * self.window_s / self.units))
 
 
@@ -82,13 +83,12 @@ class RateLimiter:
         *,
         is_trial: bool = False,
     ) -> RateLimitResult | None:
-        """Consume units of a caller if both windows have enough; None: the caller is not limited.
-
-        now: seconds.
+        """Consume units of a caller if both windows have enough; None for a caller without limits.
 
         A request that costs more than a whole window is allowed when the bucket is full, and
         empties it.
-        is_trial: nothing is consumed.
+        now: The time in seconds, which never goes back.
+        is_trial: Whether the units are only looked at.
         """
         if not limits.windows:
             return None
@@ -97,12 +97,14 @@ class RateLimiter:
             bucket.refill(now)
         short = [bucket for bucket in buckets if bucket.left < min(units, bucket.units)]
         if short:
-            slowest = max(short, key=lambda bucket: bucket.wait_s(min(units, bucket.units)))
-            return _result(
-                slowest, is_allowed=False, reset_s=slowest.wait_s(min(units, slowest.units))
+            reset_s, slowest = max(
+                [(bucket.wait_s(min(units, bucket.units)), bucket) for bucket in short],
+                key=itemgetter(0),
             )
-        for bucket in buckets:
-            bucket.left = max(0.0, bucket.left - (0 if is_trial else units))
+            return _result(slowest, is_allowed=False, reset_s=reset_s)
+        if not is_trial:
+            for bucket in buckets:
+                bucket.left = max(0.0, bucket.left - units)
         nearest = min(buckets, key=lambda bucket: bucket.left / bucket.units)
         return _result(nearest, is_allowed=True, reset_s=nearest.wait_s(nearest.units))
 

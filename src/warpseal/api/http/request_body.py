@@ -22,12 +22,18 @@ from warpseal.errors import InvalidRequest
 LARGE_BYTES: Final = 65_536
 """A body of more bytes is parsed in a worker thread."""
 SMALL_BYTES: Final = 4_096
-"""A body of more bytes is parsed only if the caller has a unit left, and in its turn: see `ParsingTurns`."""
+"""A body of more bytes is parsed only if the caller has a unit left, and in its turn.
+
+`ParsingTurns` says which body is next.
+"""
 PARSING_S: Final = 0.01
 """The event loop parses for about so long between two looks at its sockets."""
 
 KEY_PARAMETERS: Final = ("rltoken", "apikey")
-"""Query parameters that carry an API key: Core sends the first, and wallets, which cannot set headers, the second."""
+"""Query parameters that carry an API key.
+
+Core sends the first, and wallets, which cannot set headers, the second.
+"""
 
 _MAX_LENGTH_DIGITS: Final = 18
 _MAX_PARAMETERS: Final = 1_000
@@ -44,7 +50,8 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> by
     """
     if declared_length(scope) > settings.max_body_bytes:
         raise BodyTooLarge(settings.max_body_bytes)
-    if IS_COMPLETE in scope.get("state", ()):  # The common case; a timeout costs more than reading.
+    # The common case: a timeout costs more than reading.
+    if IS_COMPLETE in scope.get("state", ()):
         return await _read(receive, settings.max_body_bytes)
     try:
         async with asyncio.timeout_at(_receive_by(scope)):
@@ -67,11 +74,7 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
 
 
 class ParsingTurns:
-    """Bounds the parsing of one turn of the event loop: messages of many clients that are ready at
-    once take turns.
-
-    clock: seconds.
-    """
+    """Bounds the parsing in one turn of the event loop; bodies that are ready at once take turns."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
@@ -79,7 +82,7 @@ class ParsingTurns:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def parse(self, parse: Callable[[bytes], T], body: bytes) -> T:
-        """Return the parsed body, in a later turn if others have used up this one."""
+        """Return the parsed body, in a later turn if other bodies have used up this one."""
         loop = asyncio.get_running_loop()
         while self._spent_s >= PARSING_S:
             waiter = loop.create_future()
@@ -108,7 +111,7 @@ _TURNS: Final = ParsingTurns()
 async def parse_body(parse: Callable[[bytes], T], body: bytes) -> T:
     """Return the parsed body.
 
-    The event loop runs while a large one is parsed, and between those of other clients.
+    The event loop runs while a large body is parsed, and between bodies of medium size.
     """
     if len(body) <= SMALL_BYTES:
         return parse(body)
@@ -135,12 +138,11 @@ class ClientDisconnected(Exception):
 
 
 class DiscardUnread:
-    """Discards the body after an early response: a client that is still sending sees it, not a
-    broken connection.
+    """Discards the body after an early response, so that a client that still sends can read it.
 
-    The response is complete for the client (its length is known) before the rest of the body is
-    thrown away. A client that asked whether to send the body (Expect: 100-continue) gets the
-    response and a closed connection.
+    The response is complete for the client, which knows its length, before the rest of the body is
+    discarded. A client that asks whether to send the body (Expect: 100-continue) gets the response
+    and a closed connection.
     """
 
     def __init__(self, app: ASGIApp, settings: ApiSettings, limit_bytes: int = 0) -> None:
@@ -148,9 +150,8 @@ class DiscardUnread:
         self._limit_bytes = max(limit_bytes, MAX_MESSAGE_BODIES * settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _has_header(
-            scope, b"content-length", b"transfer-encoding"
-        ):
+        is_http = scope["type"] == "http"
+        if not is_http or not _has_header(scope, b"content-length", b"transfer-encoding"):
             await self._app(scope, receive, send)
             return
         unread, asks_first = True, _has_header(scope, b"expect")
@@ -165,9 +166,8 @@ class DiscardUnread:
         async def held_send(message: Message) -> None:
             if message["type"] == "http.response.start" and asks_first:
                 message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
-            is_last = message["type"] == "http.response.body" and not message.get(
-                "more_body", False
-            )
+            has_more = message.get("more_body", False)
+            is_last = message["type"] == "http.response.body" and not has_more
             if not is_last or not unread or asks_first:
                 await send(message)
                 return
@@ -192,7 +192,7 @@ class DiscardUnread:
 
 
 def _has_header(scope: Scope, *names: bytes) -> bool:
-    # Of every request; a generator takes twice as long.
+    # Each request comes here, and a generator takes twice as long.
     for name, _ in scope["headers"]:  # noqa: SIM110
         if name in names:
             return True
@@ -205,7 +205,7 @@ def query_parameters(scope: Scope) -> list[tuple[str, str]]:
     Raises InvalidRequest if there are more than a thousand.
     """
     query = scope["query_string"].decode("latin-1")
-    # To split the thousands that fit into a header would hold the event loop for 20 ms.
+    # Splitting the thousands of parameters that fit into a header holds the event loop for 20 ms.
     if query.count("&") >= _MAX_PARAMETERS:
         raise InvalidRequest("query", f"more than {_MAX_PARAMETERS} parameters")
     return parse_qsl(query, keep_blank_values=True)

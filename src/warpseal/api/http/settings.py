@@ -50,9 +50,8 @@ def _host(value: Any, path: str) -> str:
         try:
             IPv6Address(host)
         except ValueError:
-            raise invalid_setting(
-                path, f"expected an address or a name without a port, found {value!r}"
-            ) from None
+            reason = f"expected an address or a name without a port, found {value!r}"
+            raise invalid_setting(path, reason) from None
     return host
 
 
@@ -63,9 +62,8 @@ def origin(value: Any, path: str) -> str:
         return browser_origin
     parts = urlsplit(url("http", "https")(browser_origin, path))
     if parts.path or parts.query or parts.fragment or parts.username:
-        raise invalid_setting(
-            path, "expected a scheme, a host and perhaps a port, and nothing behind them"
-        )
+        reason = "expected a scheme, a host and perhaps a port, and nothing behind them"
+        raise invalid_setting(path, reason)
     return browser_origin.rstrip("/")
 
 
@@ -245,17 +243,15 @@ class ApiSettings(Settings, frozen=True):
 
     def served_names(self, network_id: int) -> tuple[str, ...]:
         """Return the names of this daemon's network in `/v1` paths."""
-        return tuple(name.lower() for name in self.network_names) or NETWORK_NAMES.get(
-            network_id, ALL_NETWORK_NAMES
-        )
+        if self.network_names:
+            return tuple(name.lower() for name in self.network_names)
+        return NETWORK_NAMES.get(network_id, ALL_NETWORK_NAMES)
 
     def serves(self, name: str, network_id: int) -> bool:
         """Return whether a name is that of this daemon's network."""
         return name.lower() in self.served_names(network_id)
 
     def require_network(self, name: str, network_id: int) -> None:
-        """Raise NetworkNotServed if a `/v1` path of this daemon, of this network, must not have
-        this name.
-        """
+        """Raise NetworkNotServed if the daemon serves no network of this name under `/v1`."""
         if not self.serves(name, network_id):
             raise NetworkNotServed(name, self.served_names(network_id), network_id)

@@ -16,10 +16,10 @@ DEFAULT_TIMEOUT_S: Final = 15.0
 
 
 class StartupGate(Generic[S]):
-    """Closed until `open`.
+    """A gate that is closed until `open`.
 
-    services: None while it is closed.
-    timeout_s: the wait of a request without a timeout.
+    services: The services behind the gate; None while it is closed.
+    timeout_s: The time that a request without a timeout waits.
     """
 
     def __init__(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
@@ -34,7 +34,7 @@ class StartupGate(Generic[S]):
         self._opened.set()
 
     def unavailable(self, reason: WarpsealError) -> None:
-        """Set the error of requests that wait: the start failed."""
+        """Set the error of requests that wait."""
         self._reason = reason
 
     async def wait(self, timeout_s: float | None = None) -> S:
