@@ -43,7 +43,10 @@ class Admission(Protocol):
 
 
 class RpcEndpoint(ABC, Generic[B]):
-    """Serves one route of forwarded calls. B is a parsed body; without a meter no call is recorded."""
+    """Serves one route of forwarded calls.
+
+    B: The type of a parsed body.
+    """
 
     _max_body_bytes: int
 

@@ -55,17 +55,15 @@ def encode_error_for_all(request: RequestBody, error: RpcError) -> bytes:
 
 def rate_limit_response(request: RequestBody | None, error: RateLimited) -> Response:
     """Return the response to calls that exceed a rate limit."""
+    body = encode_error_for_all(request or RequestBody(), RpcError(LIMIT_EXCEEDED, str(error)))
     headers = {"content-type": CONTENT_TYPE, "retry-after": retry_after(error)}
-    return Response(
-        encode_error_for_all(request or RequestBody(), RpcError(LIMIT_EXCEEDED, str(error))),
-        429,
-        headers,
-    )
+    return Response(body, 429, headers)
 
 
 def http_refusal(scope: Scope) -> Response | None:
-    """Return the response to a request whose method, length or content type is wrong, or that has
-    no body to read.
+    """Return the response to a request whose body is not read; None if it is to be read.
+
+    The method, the length or the content type is wrong, or there is no body.
     """
     method, length = scope["method"], declared_length(scope)
     if method == "GET" and not length and not scope.get("query_string"):
@@ -76,15 +74,11 @@ def http_refusal(scope: Scope) -> Response | None:
         return text_response(413, f"content length too large ({length}>{MAX_BODY_BYTES})")
     if method == "OPTIONS":
         return Response()
-    content_type = next(
-        (value for name, value in scope["headers"] if name == b"content-type"), b""
-    ).decode("latin-1")
-    is_accepted = content_type.partition(";")[0].strip().lower() in ACCEPTED_TYPES
-    return (
-        None
-        if is_accepted
-        else text_response(415, "invalid content type, only application/json is supported")
-    )
+    content_types = [value for name, value in scope["headers"] if name == b"content-type"]
+    content_type = content_types[0].decode("latin-1") if content_types else ""
+    if content_type.partition(";")[0].strip().lower() in ACCEPTED_TYPES:
+        return None
+    return text_response(415, "invalid content type, only application/json is supported")
 
 
 class EvmEndpoint(RpcEndpoint[RequestBody]):
@@ -152,9 +146,7 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
     async def _forward_unchanged(
         self, request: RequestBody, metered: MeteredRequest
     ) -> Response | None:
-        """Return a node's unchanged response to a batch; None if its calls have to be forwarded one
-        by one.
-        """
+        """Return a node's unchanged response to a batch; None if it must be split into calls."""
         calls = request.calls
         if not calls or any(call.error is not None or call.id is None for call in calls):
             return None
@@ -164,11 +156,9 @@ class EvmEndpoint(RpcEndpoint[RequestBody]):
         if isinstance(reply, RpcResponse):
             responses = metered.responses = dict.fromkeys(range(len(calls)), reply)
             return _json_response(encode_responses(request, responses))
-        return (
-            None
-            if reply is None or len(reply.body) > MAX_RESULT_BYTES
-            else _unchanged_response(reply)
-        )
+        if reply is None or len(reply.body) > MAX_RESULT_BYTES:
+            return None
+        return _unchanged_response(reply)
 
 
 async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[int, RpcResponse]:
@@ -179,21 +169,21 @@ async def forward_calls(forwarder: EvmForwarder, request: RequestBody) -> dict[i
 
 
 def sum_credits(credits: MethodCredits, body: bytes) -> int:
-    """Return the credits of the calls of a body; a body without calls costs those of an unknown
-    method.
-    """
+    """Return the credits of the calls of a body; a body without calls costs an unknown method."""
     calls = parse_request_body(body).calls
-    return sum(credits.of(call.method) for call in calls) if calls else credits.of(NO_METHOD)
+    if not calls:
+        return credits.of(NO_METHOD)
+    return sum(credits.of(call.method) for call in calls)
 
 
 def _set_source_header(
     scope: Scope, request: RequestBody, responses: Mapping[int, RpcResponse]
 ) -> None:
-    """Name in a header the source of responses to methods that both a node and the daemon can
-    answer.
-    """
+    """Name the source of the responses in a header, if nodes and the daemon have the methods."""
     subnet_evm_responses = [
-        response for at, response in responses.items() if request.calls[at].method in SUBNET_EVM
+        response
+        for position, response in responses.items()
+        if request.calls[position].method in SUBNET_EVM
     ]
     if subnet_evm_responses:
         is_derived = any(response.is_derived for response in subnet_evm_responses)

@@ -39,7 +39,7 @@ from warpseal.forwarding.evm.forwarder import EvmForwarder
 from warpseal.forwarding.evm.methods import MethodClass
 from warpseal.forwarding.evm.sockets import EvmSockets, NodeSocket, WebSocketUnavailable
 from warpseal.forwarding.settings import EvmRpcSettings
-from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcError, RpcResponse, encode_calls
+from warpseal.upstream.jsonrpc import LIMIT_EXCEEDED, RpcCall, RpcError, RpcResponse, encode_calls
 from warpseal.usage.classify import NOT_JSON_RPC
 
 log = logging.getLogger("warpseal.api")
@@ -147,14 +147,12 @@ class _ProxySession:
                 self._has_client_left = message.get("code") != _SERVER_STOPS
                 return
             text = message.get("text")
-            if (
-                text is None
-            ):  # As Go's decoder does, text that is not UTF-8 gets replacement characters.
+            if text is None:
+                # Go's decoder also puts replacement characters into text that is not UTF-8.
                 text = (message.get("bytes") or b"").decode(errors="replace")
             await self._handle(text.encode())
-            await asyncio.sleep(
-                0
-            )  # Neither receive nor handle need suspend while there are messages.
+            # While there are messages, neither `receive` nor `_handle` need suspend.
+            await asyncio.sleep(0)
         await asyncio.sleep(_DRAIN_S)
 
     async def _handle(self, body: bytes) -> None:
@@ -170,7 +168,8 @@ class _ProxySession:
             self._meter.record_refused(refused.calls, 1, read_at)
             if isinstance(error, RateLimited):
                 self._send(encode_error_for_all(refused, RpcError(LIMIT_EXCEEDED, str(error))))
-            else:  # For example a key that was revoked.
+            else:
+                # For example, the key was revoked.
                 self._queue.end(REFUSED, str(error)[:_MAX_REASON_CHARACTERS])
             return
         request = await parse_body(parse_request_body, body)
@@ -182,44 +181,37 @@ class _ProxySession:
         await self._forward(request, read_at)
 
     async def _forward(self, request: RequestBody, read_at: float) -> None:
-        """Send calls to the client's own node; if one must not go there, forward the whole batch as
-        HTTP calls.
-        """
-        if any(
-            call.error is not None or not self._forwarder.is_plain(call.method, call.params)
-            for call in request.calls
-        ):
+        """Send calls to the client's own node, or as HTTP calls if one of them must not go there."""
+        calls = request.calls
+        if not all(map(self._is_for_own_node, calls)):
             await self._forward_by_http(request, read_at)
             return
-        refusal = self._calls.refusal(request.calls)
+        refusal = self._calls.refusal(calls)
         if refusal is not None:
             error = RpcError(LIMIT_EXCEEDED, refusal)
-            self._meter.record_responses(
-                request.calls,
-                dict.fromkeys(range(len(request.calls)), RpcResponse(error=error)),
-                read_at,
-            )
+            responses = dict.fromkeys(range(len(calls)), RpcResponse(error=error))
+            self._meter.record_responses(calls, responses, read_at)
             self._send(encode_error_for_all(request, error))
             return
         # A client never learns the id of a subscription that it asks for in a notification, and so
         # cannot end it.
-        sent = [
-            call
-            for call in request.calls
-            if call.id is not None or not call.method.endswith(SUBSCRIBE)
+        passed = [
+            call for call in calls if call.id is not None or not call.method.endswith(SUBSCRIBE)
         ]
-        self._meter.record_notifications(request.calls)
-        if sent:
-            self._calls.note_sent(sent, read_at)
-            await self._node.send(encode_calls(sent, is_batch=request.is_batch).decode())
+        self._meter.record_notifications(calls)
+        if passed:
+            self._calls.note_sent(passed, read_at)
+            await self._node.send(encode_calls(passed, is_batch=request.is_batch).decode())
+
+    def _is_for_own_node(self, call: RpcCall) -> bool:
+        return call.error is None and self._forwarder.is_plain(call.method, call.params)
 
     async def _forward_by_http(self, request: RequestBody, read_at: float) -> None:
         try:
             responses = await forward_calls(self._forwarder, request)
         except asyncio.CancelledError:
-            self._meter.record_lost(
-                [call.method for call in request.calls], has_client_left=self._has_client_left
-            )
+            methods = [call.method for call in request.calls]
+            self._meter.record_lost(methods, has_client_left=self._has_client_left)
             raise
         self._meter.record_responses(request.calls, responses, read_at)
         self._send(encode_responses(request, responses))
@@ -265,7 +257,8 @@ async def _close(client: WebSocket, code: int, reason: str) -> None:
     try:
         async with asyncio.timeout(_DRAIN_S):
             await client.close(code, reason)
-    except TimeoutError:  # It does not read at all.
+    except TimeoutError:
+        # The client does not read at all.
         client.scope["state"][ABORT]()
     except (RuntimeError, OSError):
         return
@@ -326,14 +319,13 @@ class SendQueue:
 
     def _has_room(self, size_bytes: int) -> bool:
         settings = self._endpoint.settings
-        return (
-            len(self._messages) < settings.max_queued
-            and self._size_bytes + size_bytes <= settings.max_queued_bytes
-            and (
-                not self._messages
-                or self._endpoint.queued_bytes + size_bytes <= settings.max_total_queued_bytes
-            )
-        )
+        if len(self._messages) >= settings.max_queued:
+            return False
+        if self._size_bytes + size_bytes > settings.max_queued_bytes:
+            return False
+        # An empty queue takes a message even if other clients have used all the memory.
+        total_bytes = self._endpoint.queued_bytes + size_bytes
+        return not self._messages or total_bytes <= settings.max_total_queued_bytes
 
     def _add_bytes(self, size_bytes: int) -> None:
         self._size_bytes += size_bytes

@@ -36,8 +36,8 @@ from warpseal.usage.credits import MethodCredits
 class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
     """Serves one route.
 
-    credits: None: each call costs a unit of the rate limit.
-    meter: None: no call is recorded.
+    credits: The credits of methods; None if each call costs a unit of the rate limit.
+    meter: The meter of the route; None records nothing.
     """
 
     _max_body_bytes = MAX_BODY_BYTES
@@ -99,9 +99,8 @@ class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
         if self._credits is None:
             return 1
         request = self._parse(body)
-        return self._credits.of(
-            request.method if isinstance(request, JsonRpcRequest) else NO_METHOD
-        )
+        method = request.method if isinstance(request, JsonRpcRequest) else NO_METHOD
+        return self._credits.of(method)
 
     async def _forward(self, request: JsonRpcRequest, scope: Scope) -> Response:
         """Forward an allowed call. Raises JsonRpcError."""
@@ -120,9 +119,11 @@ class GatewayEndpoint(RpcEndpoint[JsonRpcRequest | JsonRpcError]):
 def _error_response(
     request: JsonRpcRequest | None, error: JsonRpcError, status: int = 200
 ) -> Response:
-    """Return the response with an error; a notification gets none of it."""
-    if request is not None and request.id is None:
+    """Return the response with an error; the response to a notification has no body."""
+    if request is None:
+        request_id = None
+    elif request.id is None:
         return Response(status_code=status)
-    return Response(
-        failure(request.id if request else None, error), status, {"content-type": CONTENT_TYPE}
-    )
+    else:
+        request_id = request.id
+    return Response(failure(request_id, error), status, {"content-type": CONTENT_TYPE})

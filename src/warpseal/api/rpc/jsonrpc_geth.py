@@ -60,10 +60,9 @@ _NO_IDS: Final = (b"{", b"[")
 class RequestBody(Struct, frozen=True):
     """The calls of a body.
 
-    is_batch: it was an array, so the response is one.
-
-    rejection: the body of the response to a body that has no calls.
-    is_response: it has only responses, which are not answered.
+    is_batch: Whether the body is an array; the response is an array then.
+    rejection: The body of the response to a body without calls.
+    is_response: Whether the body has responses alone, which get no reply.
     """
 
     calls: tuple[RpcCall, ...] = ()
@@ -112,9 +111,7 @@ _BATCH: Final = _batch_decoder(msgspec.Raw)
 
 
 def count_entries(body: bytes) -> int:
-    """Return the entries of a batch, without decoding them; 1 for any other body, and for a batch
-    that is refused.
-    """
+    """Return the number of entries of a batch; 1 for another body, and for a refused batch."""
     if not _is_array(body) or _has_too_many_brackets(body):
         return 1
     try:
@@ -139,11 +136,9 @@ def parse_request_body(body: bytes) -> RequestBody:
     try:
         text = first_value(body)
     except InvalidJson as error:
-        return (
-            RequestBody()
-            if str(error) == "EOF"
-            else RequestBody(rejection=encode_response(None, _NO_JSON))
-        )
+        if str(error) == "EOF":
+            return RequestBody()
+        return RequestBody(rejection=encode_response(None, _NO_JSON))
     if kind_of(text) != "array":
         call = _parse_call(text)
         return RequestBody((call,)) if call is not None else RequestBody(is_response=True)
@@ -170,15 +165,13 @@ def encode_responses(request: RequestBody, responses: Mapping[int, RpcResponse])
         encoded.append((call.id, response))
     if not encoded:
         return b""
-    return (
-        encode_batch_response(encoded) if request.is_batch else encode_response(*encoded[0])
-    ) + b"\n"
+    if request.is_batch:
+        return encode_batch_response(encoded) + b"\n"
+    return encode_response(*encoded[0]) + b"\n"
 
 
 def _parse_plain(body: bytes) -> RequestBody | None:
-    """Return the calls of a body with nothing unusual in it; None if each part has to be parsed by
-    itself.
-    """
+    """Return the calls of a plain body; None if each part has to be parsed by itself."""
     try:
         if not _is_array(body):
             call = _plain_call(_PLAIN_CALL.decode(body))
@@ -268,10 +261,10 @@ def _parse_call(text: bytes) -> RpcCall | None:
     if _parse_text(fields.get("jsonrpc")) != VERSION:
         return RpcCall(id=call_id, error=_INVALID)
     if not method:
-        is_response = (
-            call_id is not None and params is None and ("result" in fields or "error" in fields)
-        )
-        return None if is_response else RpcCall(id=call_id, error=_INVALID)
+        has_outcome = "result" in fields or "error" in fields
+        if call_id is not None and params is None and has_outcome:
+            return None
+        return RpcCall(id=call_id, error=_INVALID)
     if "id" in fields and call_id is None:
         return RpcCall(method, error=_INVALID)
     is_array = params is None or kind_of(bytes(params).lstrip()) in ("array", "null")
@@ -279,20 +272,19 @@ def _parse_call(text: bytes) -> RpcCall | None:
 
 
 def _fields(text: bytes) -> Mapping[str, msgspec.Raw]:
-    """Return the fields of an object by their names in lower case; a large object has to spell them
-    so.
+    """Return the fields of an object by their names in lower case.
+
+    The names in a large object must be in lower case.
     """
     if len(text) > LARGE_BYTES:
         fields = msgspec.structs.asdict(_LARGE_CALL.decode(text))
         return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
-    return {
-        name.lower(): value
-        for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()
-    }
+    decoded = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    return {name.lower(): value for name, value in decoded.items()}
 
 
 def _parse_id(value: msgspec.Raw | None) -> msgspec.Raw | None:
-    """Return an id that a response may carry: any JSON but an object or an array; null is one."""
+    """Return an id that a response may carry: any JSON but an object or an array, also null."""
     if value is None:
         return None
     text = bytes(value).strip()

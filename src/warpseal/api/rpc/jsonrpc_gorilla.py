@@ -40,14 +40,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def post_refusal(scope: Scope) -> Response | None:
-    """Return the response to a request that is no POST of JSON, or too long; None if its body is to
-    be read.
-    """
+    """Return the response to a request that is not a POST of JSON, or is too long; else None."""
     if scope["method"] != "POST":
         return PlainTextResponse(f"rpc: POST method required, received {scope['method'][:32]}", 405)
-    header = next(
-        (value for name, value in scope["headers"] if name == b"content-type"), b""
-    ).decode("latin-1")
+    content_types = [value for name, value in scope["headers"] if name == b"content-type"]
+    header = content_types[0].decode("latin-1") if content_types else ""
     content_type = header.partition(";")[0]
     if content_type.lower() != JSON:
         return PlainTextResponse(f"rpc: unrecognized Content-Type: {content_type[:128]}", 415)
@@ -58,7 +55,7 @@ def post_refusal(scope: Scope) -> Response | None:
 
 
 class JsonRpcError(Exception):
-    """Why a request is not served: the code, the text and the data of the error object."""
+    """The error object of a request that is not served: code, text and data."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -95,18 +92,19 @@ class JsonRpcRequest(Struct, frozen=True):
             raise JsonRpcError(SERVER_ERROR, "method must start with a non-uppercase letter")
         name = function[:1].upper() + function[1:]
         if not dot or "." in function:
-            raise JsonRpcError(
-                SERVER_ERROR,
-                f"rpc: service/method request ill-formed: {quoted(service + dot + name)}",
-            )
+            called = quoted(service + dot + name)
+            raise JsonRpcError(SERVER_ERROR, f"rpc: service/method request ill-formed: {called}")
         return service, name
 
     def encode(self) -> bytes:
-        """Return a body with this request, each field once: a node must not read another method
-        than was checked.
+        """Return a body with this request, each field once.
+
+        With a field twice, a node might read another method than the checked one.
         """
-        sent = {"jsonrpc": VERSION, "method": self.method, "params": self.params}
-        return _ENCODER.encode(sent if self.id is None else {**sent, "id": self.id})
+        request: dict[str, Any] = {"jsonrpc": VERSION, "method": self.method, "params": self.params}
+        if self.id is not None:
+            request["id"] = self.id
+        return _ENCODER.encode(request)
 
 
 class JsonRpcFailure(Resource, frozen=True, gc=False, kw_only=True):
@@ -159,18 +157,17 @@ def parse(body: bytes) -> JsonRpcRequest:
     if kind_of(text) == "null":
         return JsonRpcRequest("", "", _NULL, None)
     if kind_of(text) != "object":
-        raise JsonRpcError(
-            PARSE_ERROR, f"a request is a JSON object, this is of type {kind_of(text)}"
-        )
+        reason = f"a request is a JSON object, this is of type {kind_of(text)}"
+        raise JsonRpcError(PARSE_ERROR, reason)
     if text.count(b":") > MAX_COLONS:
         raise JsonRpcError(PARSE_ERROR, f"a request has at most {MAX_COLONS} fields")
-    fields = {
-        name.lower(): value
-        for name, value in msgspec.json.decode(text, type=dict[str, msgspec.Raw]).items()
-    }
-    version, method = _text(fields, "jsonrpc"), _text(fields, "method")
+    decoded = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    fields = {name.lower(): value for name, value in decoded.items()}
     return JsonRpcRequest(
-        version, method, fields.get("params", _NULL), _id(fields.get("id", _NULL))
+        version=_text(fields, "jsonrpc"),
+        method=_text(fields, "method"),
+        params=fields.get("params", _NULL),
+        id=_id(fields.get("id", _NULL)),
     )
 
 
@@ -192,11 +189,8 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
             if bytes(value) != b"null"
         }
         return msgspec.json.decode(_ENCODER.encode(fields), type=kind)
-    except (
-        msgspec.MsgspecError,
-        RecursionError,
-        ValueError,
-    ):  # ValueError: of text that is not UTF-8.
+    # Text that is not UTF-8 is a ValueError.
+    except (msgspec.MsgspecError, RecursionError, ValueError):
         raise JsonRpcError(SERVER_ERROR, BAD_ARGUMENT) from None
 
 
@@ -218,7 +212,7 @@ def failure(request_id: msgspec.Raw | None, error: JsonRpcError) -> bytes:
 
 
 def unknown(kind: Literal["service", "method"], service: str, name: str) -> JsonRpcError:
-    """Return the error of a call of another service, or of a method that the service does not have."""
+    """Return the error of a call of an unknown service or method."""
     return JsonRpcError(SERVER_ERROR, f"rpc: can't find {kind} {quoted(f'{service}.{name}')}")
 
 

@@ -62,8 +62,8 @@ _METHOD: Final = attrgetter("method")
 class RouteMeter:
     """Meters the calls of one route.
 
-    path: its label.
-    known_methods: all others have the label `other`.
+    path: The label of the route.
+    known_methods: The methods with a label of their own; all others have the label `other`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class RouteMeter:
     ) -> None:
         """Record calls of one client with the same status and time.
 
-        counts: methods, outcomes and numbers.
+        counts: Method, outcome and number of calls.
         """
         api_key, country, agent = self._client_labels(scope)
         for method, outcome, calls in counts:
@@ -107,7 +107,7 @@ class RouteMeter:
             self._recorder.record(labels, outcome, credits, time_ms, calls)
 
     def record_success(self, scope: Scope, method: str, status: int, time_ms: float) -> None:
-        """Record one successful call, of a known method perhaps later."""
+        """Record one successful call; of a known method, the recorder may do it later."""
         if method in self._known_methods:
             self._recorder.defer(
                 self._record_times, method, status, *self._client_labels(scope), time_ms=time_ms
@@ -141,10 +141,11 @@ class MeteredRequest:
 
     As a context it records the calls of a request that ends with an error.
 
-    meter: None: nothing is recorded, as of every probe. calls: empty until the body is parsed.
-        entries: of a body whose calls are not parsed; 0 of one that has only responses. responses:
-        to calls by position, if the daemon made them; otherwise the body of the response is
-        searched for errors.
+    meter: The meter of the route; None records nothing. Probes are never recorded.
+    calls: The calls of the body; empty until it is parsed.
+    entries: The number of calls if they are not parsed; 0 for a body of responses alone.
+    responses: The daemon's responses by position of their calls; without them, the body of the
+        response is searched for errors.
     """
 
     __slots__ = (
@@ -202,22 +203,27 @@ class MeteredRequest:
         self._status = CLIENT_LEFT if has_left(self._scope) else status
 
     async def _record_large(self, body: bytes) -> None:
-        """Record the calls by a large body.
-
-        It is decoded in a worker thread, and a single reply only if it must be.
-        """
+        """Record the calls by a large body, which a worker thread decodes if need be."""
         errors: Sequence[CallError | None] | None = None
         try:
-            if self.is_batch or (
-                self.calls and may_begin_with_error(body, len(bytes(self.calls[0].id or b"")))
-            ):
+            if self._may_have_errors(body):
                 errors = await parse_body(self._errors_of, body)
         finally:
             self._record(errors)
 
+    def _may_have_errors(self, body: bytes) -> bool:
+        """Return whether a large body must be decoded: a result of a single call need not be."""
+        if self.is_batch:
+            return True
+        if not self.calls:
+            return False
+        id_bytes = len(bytes(self.calls[0].id or b""))
+        return may_begin_with_error(body, id_bytes)
+
     def _errors_of(self, body: bytes) -> Sequence[CallError | None] | None:
-        """Return the errors of the calls, from the daemon's responses or else from a body; None if
-        there is none.
+        """Return the errors of the calls, from the daemon's responses or else from a body.
+
+        None: no call has an error, or the status tells the outcome of all.
         """
         if self._status >= _FIRST_ERROR_STATUS or not self.calls:
             return None
@@ -237,25 +243,27 @@ class MeteredRequest:
         if len(calls) == 1 and errors is None and status < _FIRST_ERROR_STATUS:
             self._meter.record_success(self._scope, calls[0].method, status, self._time_ms)
             return
-        counts: Iterable[tuple[str, CallOutcome, int]]
-        if not calls:
-            outcome = outcome_of(status) if status >= _FIRST_ERROR_STATUS else CallOutcome.INVALID
-            counts = (("", outcome, self.entries),)
-        elif errors is not None:
-            pairs = Counter(zip(map(_METHOD, calls), errors, strict=True))
-            counts = (
-                (method, outcome_of(status, error), count)
-                for (method, error), count in pairs.items()
-            )
-        else:
-            outcome = outcome_of(status)
-            counts = (
-                (method, outcome, count) for method, count in Counter(map(_METHOD, calls)).items()
-            )
+        counts = self._count_calls(errors)
         time_ms = None if status == CLIENT_LEFT else self._time_ms
-        self._meter.record(
-            self._scope, counts, status, time_ms, is_charged=is_charged_status(status)
-        )
+        is_charged = is_charged_status(status)
+        self._meter.record(self._scope, counts, status, time_ms, is_charged=is_charged)
+
+    def _count_calls(
+        self, errors: Sequence[CallError | None] | None
+    ) -> Iterable[tuple[str, CallOutcome, int]]:
+        """Return method, outcome and number of the calls, or of the entries if none is parsed."""
+        status, methods = self._status, map(_METHOD, self.calls)
+        if not self.calls:
+            is_error = status >= _FIRST_ERROR_STATUS
+            outcome = outcome_of(status) if is_error else CallOutcome.INVALID
+            return (("", outcome, self.entries),)
+        if errors is None:
+            outcome = outcome_of(status)
+            return [(method, outcome, count) for method, count in Counter(methods).items()]
+        pairs = Counter(zip(methods, errors, strict=True))
+        return [
+            (method, outcome_of(status, error), count) for (method, error), count in pairs.items()
+        ]
 
 
 class SocketMeter:
@@ -269,8 +277,9 @@ class SocketMeter:
         self._scope = scope
 
     def record_refused_handshake(self, status: int) -> None:
-        """Record a WebSocket that is refused; one that no node takes has the status of other
-        WebSockets.
+        """Record a refused WebSocket.
+
+        status: 101 if no node takes the WebSocket, else that of the refusal.
         """
         outcome = CallOutcome.FAILED if status == WEBSOCKET else outcome_of(status)
         self._record("", outcome, status, None, is_charged=is_charged_status(status))
@@ -290,14 +299,14 @@ class SocketMeter:
     def record_refused(self, calls: Sequence[RpcCall], entries: int, read_at: float) -> None:
         """Record calls that a limit refuses, without credits.
 
-        entries: their number, if they are not parsed.
+        entries: The number of calls if they are not parsed.
         """
         methods = [call.method for call in calls] or [""] * entries
         for method in methods:
             self.record_call(method, RATE_LIMITED, read_at, is_charged=False)
 
     def record_notifications(self, calls: Sequence[RpcCall]) -> None:
-        """Record those of these calls that get no reply."""
+        """Record the notifications among calls: they get no reply."""
         for call in calls:
             if call.id is None:
                 self.record_call(call.method, None, None)
@@ -318,17 +327,17 @@ class SocketMeter:
         *,
         is_charged: bool = True,
     ) -> None:
-        """Record a call, "" without a method.
+        """Record a call.
 
-        error: None if it succeeded.
-        read_at: None: its time does not count.
+        method: The method of the call; "" if it has none.
+        error: The error of the call; None if it succeeded.
+        read_at: The time at which the call was read; None if its duration does not count.
         """
-        status = CLIENT_LEFT if has_left(self._scope) else WEBSOCKET
-        time_ms = (
-            (perf_counter() - read_at) * 1_000
-            if read_at is not None and status == WEBSOCKET
-            else None
-        )
+        status, time_ms = WEBSOCKET, None
+        if has_left(self._scope):
+            status = CLIENT_LEFT
+        elif read_at is not None:
+            time_ms = (perf_counter() - read_at) * 1_000
         self._record(method, outcome_of(status, error), status, time_ms, is_charged=is_charged)
 
     def _record(
@@ -341,13 +350,12 @@ class SocketMeter:
         is_charged: bool = True,
     ) -> None:
         if self._meter is not None:
-            self._meter.record(
-                self._scope, ((method, outcome, 1),), status, time_ms, is_charged=is_charged
-            )
+            counts = ((method, outcome, 1),)
+            self._meter.record(self._scope, counts, status, time_ms, is_charged=is_charged)
 
 
 def is_probe(scope: Scope) -> bool:
-    """Return whether a request is no call: it asks for nothing but a response."""
+    """Return whether a request has no body, and so no call."""
     if scope["method"] == "OPTIONS":
         return True
     is_read = scope["method"] in ("GET", "HEAD") and not declared_length(scope)
@@ -363,17 +371,20 @@ def has_left(scope: Scope) -> bool:
 def errors_in(
     calls: Sequence[RpcCall], responses: Mapping[int, RpcResponse]
 ) -> list[CallError | None]:
-    """Return the errors of calls from responses by position; a call without a response has its own
-    error.
+    """Return the errors of calls; a call without a response has its own error.
+
+    responses: The responses by position of their calls.
     """
-    errors = (
-        responses[at].error if at in responses else call.error for at, call in enumerate(calls)
-    )
-    return [None if error is None else call_error(error) for error in errors]
+    errors: list[CallError | None] = []
+    for position, call in enumerate(calls):
+        response = responses.get(position)
+        error = call.error if response is None else response.error
+        errors.append(None if error is None else call_error(error))
+    return errors
 
 
 def call_error(error: RpcError) -> CallError:
-    """Return the error of a call; those of calls that no node answered are all the same."""
+    """Return the error of a call; all calls without a node's reply have the same error."""
     return UNANSWERED if error in _UNANSWERED else CallError(error.code, error.message)
 
 

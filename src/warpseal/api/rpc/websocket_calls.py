@@ -29,7 +29,7 @@ Count = Callable[[MethodClass, str], None]
 """Counts one call and its outcome."""
 
 OnCallEnd = Callable[[str, float, msgspec.Raw], None]
-"""Takes the method of an answered call, the time at which it was sent, and its error, null without one."""
+"""Takes the method of an answered call, its time of sending, and its error, else null."""
 
 
 class _Reply(msgspec.Struct):
@@ -110,7 +110,7 @@ class WebSocketCalls:
             self._note_reply(reply)
 
     def end(self) -> list[str]:
-        """Note that no call will be answered any more. Return the methods of those that were not."""
+        """End all calls. Return the methods of those without a reply."""
         lost = list(chain.from_iterable(self._calls.values()))
         for call in lost:
             self._count(call.method_class, "lost")
