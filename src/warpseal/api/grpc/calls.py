@@ -58,8 +58,8 @@ REFLECTION_V1ALPHA: Final = reflection_pb2.DESCRIPTOR.services_by_name["ServerRe
 REFLECTION_V1: Final = REFLECTION_V1ALPHA.replace(".v1alpha.", ".v1.")
 # A listener gets no more than one batch in this time.
 GATHER_S: Final = 0.05
-# An error reaches its caller if it is sent so long before the deadline, which clients round up by
-# at most a hundredth.
+# The time before the deadline at which an error must be sent to reach its caller. Clients round
+# the deadline up by at most a hundredth.
 _RESERVE_S: Final = 0.05
 _HEALTH_POLL_S: Final = 1.0
 _MAX_PARSED: Final = 1_024
@@ -80,8 +80,8 @@ _Signed = Aggregation | L1SignedMessage
 class Call(Struct, frozen=True, eq=False):
     """A call.
 
-    scope: as ASGI has it, for access, limits and the log.
-    context: of grpc.aio.
+    scope: The call in the form of ASGI, for access, limits and the log.
+    context: The ServicerContext of grpc.aio.
     """
 
     scope: Scope
@@ -104,21 +104,23 @@ class Call(Struct, frozen=True, eq=False):
         return request
 
     def timeout_s(self, max_timeout_s: float) -> float | None:
-        """Return the time of a request, so that an error arrives before the deadline; None without
-        a deadline.
+        """Return the timeout of a request; None without a deadline.
 
-        In tenths of a second, so that requests of calls with the same timeout are equal.
+        It leaves time for an error to arrive before the deadline. It is in tenths of a second, so
+        that requests of calls with the same timeout are equal.
         """
         remaining_s: float | None = self.context.time_remaining()
         if remaining_s is None:
             return None
-        return min(
-            max_timeout_s, max((0.99 * remaining_s - _RESERVE_S) // 0.1 / 10, remaining_s / 2)
-        )
+        timeout_s = (0.99 * remaining_s - _RESERVE_S) // 0.1 / 10
+        return min(max_timeout_s, max(timeout_s, remaining_s / 2))
 
 
 class GrpcCalls:
-    """max_timeout_s: bound of the time of a request."""
+    """Serves the calls of all services.
+
+    max_timeout_s: The longest timeout of a request.
+    """
 
     def __init__(
         self,
@@ -155,10 +157,8 @@ class GrpcCalls:
         with self._aggregator.counted():
             request = await self._read(pb.GetSignedMessageRequest, call)
             with self._aggregator.in_flight.slot(call.client):
-                subject, pairs = (
-                    request.WhichOneof("subject"),
-                    _pairs(request, "txHash", "messageId"),
-                )
+                subject = request.WhichOneof("subject")
+                pairs = _pairs(request, "txHash", "messageId")
                 if subject == "tx_hash":
                     return await self._sign_l1(request.tx_hash, pairs, call)
                 if subject is None:
@@ -193,12 +193,8 @@ class GrpcCalls:
                 if not page.events:
                     return b""
                 next_at = loop.time() + GATHER_S
-                return b"".join(
-                    [
-                        *[_encode_event(event.encoded) for event in page.events],
-                        _encode_cursor(cursor),
-                    ]
-                )
+                events = [_encode_event(event.encoded) for event in page.events]
+                return b"".join([*events, _encode_cursor(cursor)])
 
             # A client that reads nothing holds its place and one batch; HTTP/2 has no way to end
             # only its stream.
@@ -213,12 +209,14 @@ class GrpcCalls:
 
     async def watch_health(self, call: Call) -> None:
         """Write a HealthCheckResponse, and another one whenever it changes."""
-        request, last = await self._read(health_pb2.HealthCheckRequest, call), b""
+        request = await self._read(health_pb2.HealthCheckRequest, call)
+        last_health = b""
         with self._other_calls.slot(call.client):
             while True:
-                if (health := self._health(request)) != last:
+                health = self._health(request)
+                if health != last_health:
                     await call.context.write(health)
-                    last = health
+                    last_health = health
                 await asyncio.sleep(_HEALTH_POLL_S)
 
     def _health(self, request: Any) -> bytes:
@@ -243,9 +241,8 @@ class GrpcCalls:
                 encoded = await call.context.read()
 
         with self._other_calls.slot(call.client):
-            async for response in self._reflection.ServerReflectionInfo(
-                read_requests(), call.context
-            ):
+            responses = self._reflection.ServerReflectionInfo(read_requests(), call.context)
+            async for response in responses:
                 await call.context.write(response.SerializeToString())
 
     async def _receive(self, call: Call) -> bytes:
@@ -264,24 +261,17 @@ class GrpcCalls:
 
     async def _sign(self, request: AggregationRequest | DeliveryRequest, call: Call) -> bytes:
         note_message(call.scope, request)
-        return _encode(
-            await self._aggregator.sign(request, timeout_s=call.timeout_s(self._max_timeout_s)),
-            call,
-        )
+        timeout_s = call.timeout_s(self._max_timeout_s)
+        return _encode(await self._aggregator.sign(request, timeout_s=timeout_s), call)
 
     async def _sign_l1(self, tx_hash: str, pairs: list[tuple[str, Any]], call: Call) -> bytes:
-        texts = [
-            (name, str(value).lower() if isinstance(value, bool) else str(value))
-            for name, value in pairs
-        ]
+        texts = [(name, _query_text(value)) for name, value in pairs]
         query = await self._aggregator.resolve(
-            lambda chains: parse_l1_query(tx_hash, texts, self._settings, chains)
+            partial(parse_l1_query, tx_hash, texts, self._settings)
         )
         log_fields(call.scope)["tx_id"] = query.request.tx_id
-        return _encode(
-            await self._aggregator.sign_l1(query, timeout_s=call.timeout_s(self._max_timeout_s)),
-            call,
-        )
+        timeout_s = call.timeout_s(self._max_timeout_s)
+        return _encode(await self._aggregator.sign_l1(query, timeout_s=timeout_s), call)
 
 
 def _reflection_pool() -> DescriptorPool:
@@ -307,21 +297,24 @@ def _decode(kind: Any, encoded: bytes) -> Any:
 
 
 def _pairs(request: Any, *others: str) -> list[tuple[str, Any]]:
-    """Return the fields that are set and none of the others, as a JSON body or a query has them:
-    bytes are hex.
-    """
+    """Return the fields that are set, without the others, as a JSON body or a query has them."""
     return [
-        (
-            field.json_name,
-            value.hex()
-            if isinstance(value, bytes)
-            else ",".join(value)
-            if field.is_repeated
-            else value,
-        )
+        (field.json_name, _plain_value(value, is_repeated=field.is_repeated))
         for field, value in request.ListFields()
         if field.json_name not in others
     ]
+
+
+def _plain_value(value: Any, *, is_repeated: bool) -> Any:
+    """Return the value of a field: bytes are hex, and texts are joined by commas."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return ",".join(value) if is_repeated else value
+
+
+def _query_text(value: Any) -> str:
+    """Return a value as the text of a query parameter."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _encode(
@@ -351,11 +344,10 @@ def _encode(
 
 def _with_base64(body: dict[str, Any]) -> dict[str, Any]:
     """Return a body with messages in Base64, which is what protobuf has in JSON in place of hex."""
-    names = body.keys() & {"signedMessage", "message", "justification"}
-    return {
-        **body,
-        **{name: b64encode(bytes.fromhex(body[name].removeprefix("0x"))) for name in names},
-    }
+    encoded = dict(body)
+    for name in body.keys() & {"signedMessage", "message", "justification"}:
+        encoded[name] = b64encode(bytes.fromhex(body[name].removeprefix("0x")))
+    return encoded
 
 
 @lru_cache(_MAX_ENCODED_EVENTS)
@@ -364,11 +356,10 @@ def _encode_event(encoded: bytes) -> bytes:
 
     Batches that follow each other are one batch.
     """
-    event = msgspec.json.decode(encoded)
-    event["data"] = msgspec.json.encode(event["data"]).decode()
-    return pb.EventBatch(
-        events=[ParseDict(event, pb.Event(), ignore_unknown_fields=True)]
-    ).SerializeToString()
+    fields = msgspec.json.decode(encoded)
+    fields["data"] = msgspec.json.encode(fields["data"]).decode()
+    event = ParseDict(fields, pb.Event(), ignore_unknown_fields=True)
+    return pb.EventBatch(events=[event]).SerializeToString()
 
 
 def _encode_cursor(cursor: str) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -160,29 +161,25 @@ class GrpcServer:
             (REFLECTION_V1ALPHA, "ServerReflectionInfo", calls.reflect, True),
         )
         for service, name, handle, is_stream in methods:
-            build = (
-                grpc.stream_stream_rpc_method_handler
-                if is_stream
-                else grpc.stream_unary_rpc_method_handler
-            )
+            build = grpc.stream_unary_rpc_method_handler
+            if is_stream:
+                build = grpc.stream_stream_rpc_method_handler
             handlers = {name: build(self._handler(f"/{service}/{name}", handle, is_stream))}
-            server.add_generic_rpc_handlers(
-                (grpc.method_handlers_generic_handler(service, handlers),)
-            )
+            generic = grpc.method_handlers_generic_handler(service, handlers)
+            server.add_generic_rpc_handlers((generic,))
         host, port = self._listener.socket.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        credentials = (
-            None if settings.grpc_tls_file is None else _read_credentials(settings.grpc_tls_file)
-        )
+        add_port = server.add_insecure_port
+        if settings.grpc_tls_file is not None:
+            credentials = _read_credentials(settings.grpc_tls_file)
+            add_port = partial(server.add_secure_port, server_credentials=credentials)
+        # gRPC binds the port itself, so the listener gives it up first.
         self._listener.close()
         try:
-            server.add_insecure_port(address) if credentials is None else server.add_secure_port(
-                address, credentials
-            )
+            add_port(address)
         except RuntimeError:
-            raise StartupError(
-                f"grpc-port {port} on {host} is in use: set another grpc-port"
-            ) from None
+            text = f"grpc-port {port} on {host} is in use: set another grpc-port"
+            raise StartupError(text) from None
         return server
 
     def _handler(
@@ -268,9 +265,8 @@ def _read_credentials(file: Path) -> grpc.ServerCredentials:
         content = file.read_bytes()
     except OSError as error:
         reason = error.reason if isinstance(error, ssl.SSLError) else os_error_text(error)
-        raise StartupError(
-            f"grpc-tls-file {file}: expected PEM of a certificate chain and its key: {reason}"
-        ) from None
+        text = f"grpc-tls-file {file}: expected PEM of a certificate chain and its key: {reason}"
+        raise StartupError(text) from None
     return grpc.ssl_server_credentials([(content, content)])
 
 
@@ -301,6 +297,6 @@ def _texts(detail: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    # Of a surrogate pair, a request may have half.
+    # A request may have half of a surrogate pair.
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text.encode("utf-8", "replace").decode()

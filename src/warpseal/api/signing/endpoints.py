@@ -116,17 +116,17 @@ class SignedL1Message(SignedMessage, frozen=True, gc=False, kw_only=True):
 class SigningServices(Struct, frozen=True, kw_only=True):
     """The functions that the aggregation endpoints and the probes call.
 
-    Those that take a request raise a WarpsealError.
-    deliver, deliver_l1_message: for a destination.
-    verify: preflight.
-    readiness: of the Primary Network and each tracked subnet.
-    background: state of what signing does not need.
-    missing_connection: why a node is not connected.
-    underfunded: the L1 validators of a tracked subnet without enough balance.
-    refresh_status: reads the old parts of the background state again.
-    primary_chains: raises NodeUnavailable.
-    first_signed: the first message that was signed since the start, with its request.
-    find_message: of the store; raises StoreDown.
+    Functions that take a request raise a WarpsealError.
+    deliver, deliver_l1_message: Sign for a destination.
+    verify: Runs the preflight.
+    readiness: Returns the weight of the Primary Network and of each tracked subnet.
+    background: Returns the state of the parts that signing does not need.
+    missing_connection: Returns the reason why a node is not connected.
+    underfunded: Returns the L1 validators of a tracked subnet without enough balance.
+    refresh_status: Reads the old parts of the background state again.
+    primary_chains: Raises NodeUnavailable.
+    first_signed: Returns the first message that was signed since the start, with its request.
+    find_message: Returns a message of the store; raises StoreDown.
     """
 
     network_id: int
@@ -147,9 +147,7 @@ class SigningServices(Struct, frozen=True, kw_only=True):
 
 
 class RunningNetwork(NamedTuple):
-    """The network of a daemon, the name of it in paths, and a request that the daemon has answered,
-    if there is one.
-    """
+    """The network of a daemon, its name in paths, and the first signed message with its request."""
 
     network_id: int
     name: str
@@ -159,7 +157,7 @@ class RunningNetwork(NamedTuple):
 class AggregatorEndpoints:
     """Parses a request, calls a service once, encodes its result.
 
-    in_flight: the places of requests, which those by gRPC take as well.
+    in_flight: The places of requests; requests by gRPC take places as well.
     """
 
     def __init__(
@@ -173,38 +171,34 @@ class AggregatorEndpoints:
         self._parse_cached = lru_cache(_MAX_PARSED)(self._parse)
 
     def network(self) -> RunningNetwork | None:
-        """Return the network of this daemon and a message that it has signed; None while it starts."""
+        """Return the network of this daemon with a signed message; None while it starts."""
         services = self._gate.services
         if services is None:
             return None
-        name = self._settings.served_names(services.network_id)
-        return RunningNetwork(
-            services.network_id, "fuji" if "fuji" in name else name[0], services.first_signed()
-        )
+        names = self._settings.served_names(services.network_id)
+        name = "fuji" if "fuji" in names else names[0]
+        return RunningNetwork(services.network_id, name, services.first_signed())
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
         signed = await self._aggregate(request, request.path_params["network"])
         if isinstance(signed, Delivery) and signed.is_reported:
-            return _add_headers(
-                json_response(_signed_message(signed, SignedMessage), 201), signed.headers
-            )
+            response = json_response(_signed_message(signed, SignedMessage), 201)
+            return _add_headers(response, signed.headers)
         return _encode(signed, b"signedMessage", 201)
 
     async def kebab(self, request: Request) -> Response:
-        """POST or PUT /aggregate-signatures; every other method gets the reference's response to an
-        empty body.
+        """POST or PUT /aggregate-signatures.
+
+        Every other method gets the reference's response to an empty body.
         """
         if request.method not in _KEBAB_METHODS:
-            raise UndecodableBody(
-                "body", f"a {request.method[:32]} request carries none; send it with POST"
-            )
+            reason = f"a {request.method[:32]} request carries none; send it with POST"
+            raise UndecodableBody("body", reason)
         signed = await self._aggregate(request, None)
         if isinstance(signed, Delivery) and signed.is_reported:
-            kebab = with_kebab_names(
-                msgspec.to_builtins(_signed_message(signed, KebabSignedMessage))
-            )
-            return _add_headers(json_response(kebab, 200), signed.headers)
+            content = msgspec.to_builtins(_signed_message(signed, KebabSignedMessage))
+            return _add_headers(json_response(with_kebab_names(content), 200), signed.headers)
         return _encode(signed, b"signed-message", 200)
 
     async def l1_message(self, request: Request) -> Response:
@@ -213,9 +207,8 @@ class AggregatorEndpoints:
             params = request.path_params
             ignore_all = self._settings.ignore_unknown_fields
             query = known_parameters(request.scope, QUERY_FIELDS.spellings, ignore_all=ignore_all)
-            l1_query = await self.resolve(
-                partial(parse_l1_query, params["tx_hash"], query, self._settings)
-            )
+            parse = partial(parse_l1_query, params["tx_hash"], query, self._settings)
+            l1_query = await self.resolve(parse)
             log_fields(request.scope)["tx_id"] = l1_query.request.tx_id
             with self.in_flight.slot(client_address(request.scope)):
                 work = self._l1_response(l1_query, params["network"], request.scope)
@@ -226,10 +219,9 @@ class AggregatorEndpoints:
         """POST /v1/signatureAggregator/{network}/verify."""
         body = await read_body(request.scope, request.receive, self._settings)
         with self.in_flight.slot(client_address(request.scope)):
+            parse = partial(parse_preflight_request, body, self._settings)
             try:
-                preflight = await self.resolve(
-                    partial(parse_preflight_request, body, self._settings)
-                )
+                preflight = await self.resolve(parse)
             except UndecodableBody as error:
                 raise _name_encoding(error, request) from None
             log_fields(request.scope)["message_id"] = preflight.signed.unsigned.id
@@ -270,9 +262,7 @@ class AggregatorEndpoints:
         return parse_aggregation_request(body, self._settings, chains)
 
     async def resolve(self, parse: Callable[[PrimaryChains | None], T]) -> T:
-        """Return a request, parsed with the ids of the X- and the C-Chain if it names these by
-        letter.
-        """
+        """Return a request, parsed with the ids of the chains if it names them by letter."""
         try:
             return parse(None)
         except UnresolvedChain:
@@ -292,8 +282,8 @@ class AggregatorEndpoints:
     ) -> Aggregation | Delivery[Aggregation]:
         """Return the signed message as soon as the services are there.
 
-        network: as the path names it.
-        timeout_s: of a request that has none.
+        network: The network that the path names; None if it names none.
+        timeout_s: The timeout of a request that names none.
         """
         aggregation = request.aggregation if isinstance(request, DeliveryRequest) else request
         services, timeout_s = await self._admit(aggregation.timeout_s or timeout_s, network)
@@ -320,17 +310,13 @@ class AggregatorEndpoints:
             return json_response(await services.explain_l1_message(explained), 200)
         result = await self.sign_l1(query, network)
         if isinstance(result, Delivery):
-            signed, content, headers = (
-                result.result,
-                _signed_message(result, SignedL1Message),
-                result.headers,
-            )
+            signed, headers = result.result, result.headers
+            content = _signed_message(result, SignedL1Message)
         else:
-            signed, content = result, SignedL1Message(signed_message=result.signed_message.hex())
-            height_header = {HEIGHT_SOURCE_HEADER: signed.height_source}
-            headers = _set_headers(signed.height, signed.signing_subnet_id) + encode_headers(
-                height_header
-            )
+            signed = result
+            content = SignedL1Message(signed_message=signed.signed_message.hex())
+            height_source = encode_headers({HEIGHT_SOURCE_HEADER: signed.height_source})
+            headers = _set_headers(signed.height, signed.signing_subnet_id) + height_source
         log_fields(scope).update(height=signed.height, cached=signed.cached)
         if signed.superseded is not None:
             content = structs.replace(content, superseded=signed.superseded)
@@ -341,11 +327,11 @@ class AggregatorEndpoints:
     async def _admit(
         self, timeout_s: float | None, network: str | None
     ) -> tuple[SigningServices, float | None]:
-        """Return the services and the timeout of a request, shortened by the time that it waited
-        for them.
+        """Return the services and the timeout of a request, less the time that it waited for them.
 
-        network: as the path names it; None if it names none.
-        Raises NetworkNotServed, and what the gate raises.
+        network: The network that the path names; None if it names none.
+
+        Raises NetworkNotServed, and the errors of the gate.
         """
         services = self._gate.services
         if services is None:
@@ -371,10 +357,10 @@ class AggregatorEndpoints:
 
 
 def note_message(scope: Scope, request: AggregationRequest | DeliveryRequest) -> None:
-    """Have the log line of a request name its message."""
-    message = (request.aggregation if isinstance(request, DeliveryRequest) else request).message
-    if message is not None:
-        log_fields(scope)["message_id"] = message.id
+    """Add the id of the message to the log line of a request."""
+    aggregation = request.aggregation if isinstance(request, DeliveryRequest) else request
+    if aggregation.message is not None:
+        log_fields(scope)["message_id"] = aggregation.message.id
 
 
 def count_failure(metrics: Metrics, error: WarpsealError) -> None:
@@ -386,8 +372,9 @@ def count_failure(metrics: Metrics, error: WarpsealError) -> None:
 
 
 async def cancel_on_disconnect(work: Awaitable[T], scope: Scope) -> T:
-    """Return the result of `work`; cancel it and raise ClientDisconnected if the client closes its
-    connection.
+    """Return the result of `work`, which is cancelled if the client closes its connection.
+
+    Raises ClientDisconnected then.
     """
     request, has_cancelled = asyncio.current_task(), False
     assert request is not None
@@ -412,13 +399,12 @@ async def cancel_on_disconnect(work: Awaitable[T], scope: Scope) -> T:
 
 
 def _name_encoding(error: UndecodableBody, request: Request) -> UndecodableBody:
-    """Return the error of a body that is not JSON; it names the encoding that the header says."""
+    """Return the error of a body that is not JSON, with the encoding that its header names."""
     encoding = request.headers.get("content-encoding", "identity")[:_SHOWN_CHARACTERS]
     if error.field != "body" or encoding == "identity":
         return error
-    return UndecodableBody(
-        "body", f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed"
-    )
+    reason = f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed"
+    return UndecodableBody("body", reason)
 
 
 def _with_timeout(request: R, timeout_s: float | None) -> R:

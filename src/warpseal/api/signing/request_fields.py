@@ -67,8 +67,8 @@ _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
 class RequestField(NamedTuple):
     """A field of a request.
 
-    convert: takes its name and its JSON value.
-    schema: of its value, in OpenAPI.
+    convert: The converter takes the name and the JSON value of the field.
+    schema: The OpenAPI schema of the value.
     """
 
     name: str
@@ -76,6 +76,13 @@ class RequestField(NamedTuple):
     schema: Mapping[str, Any]
     description: str = ""
     is_required: bool = False
+
+    @property
+    def described_schema(self) -> Mapping[str, Any]:
+        """The schema with the description, if there is one."""
+        if not self.description:
+            return self.schema
+        return {"description": self.description, **self.schema}
 
 
 TEXT: Final = {"type": "string"}
@@ -131,14 +138,7 @@ class RequestFields:
         return {
             "description": description,
             "type": "object",
-            "properties": {
-                field.name: (
-                    {"description": field.description, **field.schema}
-                    if field.description
-                    else field.schema
-                )
-                for field in self.fields
-            },
+            "properties": {field.name: field.described_schema for field in self.fields},
             "required": [field.name for field in self.fields if field.is_required],
         }
 
@@ -154,7 +154,7 @@ class JsonPairs(list[tuple[str, Any]]):
 
 
 def _decode(body: bytes) -> JsonPairs:
-    """Return the top object of a body; null is an object without fields, as the reference takes it."""
+    """Return the top object of a body; null is an object without fields, as in the reference."""
     if body.count(b"[") + body.count(b"{") > _MAX_BRACKETS:
         raise UndecodableBody("body", "nested too deeply")
     if body.count(b",") + body.count(b":") > _MAX_SEPARATORS:
@@ -167,16 +167,12 @@ def _decode(body: bytes) -> JsonPairs:
         reason = f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise UndecodableBody("body", reason) from None
     except UnicodeDecodeError:
-        kind = (
-            "compressed with gzip; send it uncompressed"
-            if body.startswith(_GZIP_MAGIC)
-            else "not UTF-8"
-        )
-        raise UndecodableBody("body", kind) from None
+        is_gzip = body.startswith(_GZIP_MAGIC)
+        reason = "compressed with gzip; send it uncompressed" if is_gzip else "not UTF-8"
+        raise UndecodableBody("body", reason) from None
     except (ValueError, ArithmeticError, RecursionError):
-        raise UndecodableBody(
-            "body", "not JSON: it has a number that is none, or that is too large"
-        ) from None
+        reason = "not JSON: it has a number that is none, or that is too large"
+        raise UndecodableBody("body", reason) from None
     if decoded is None:
         return JsonPairs()
     if not isinstance(decoded, JsonPairs):
@@ -201,7 +197,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def unknown_field(key: str, names: Iterable[str], parent: str = "") -> UnknownField:
-    """Return the refusal of a name that is none of the `known` ones; it shows the nearest of them."""
+    """Return the error for a name that is not among `names`; it shows the nearest of them."""
     displayed = key[:_SHOWN_CHARACTERS]
     spellings = {name.casefold(): name for name in names}
     near = difflib.get_close_matches(displayed.casefold(), spellings, n=1, cutoff=0.5)
@@ -265,7 +261,7 @@ def plain_text(name: str, value: Any) -> str:
 
 
 def plain_hex(name: str, value: Any) -> str:
-    """Return the digits of hex with or without 0x, in one case, so that equal values compare equal."""
+    """Return the digits of hex in lower case and without 0x, so that equal values are equal."""
     return plain_text(name, value).removeprefix("0x").lower()
 
 
@@ -295,10 +291,10 @@ def _number(name: str, value: Any) -> Decimal:
     """Return an exact number of sane size, from a JSON number or a text of one."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise UndecodableBody(name, "not a number")
-    if isinstance(value, str) and not (
-        value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS
-    ):
-        raise UndecodableBody(name, "neither a number nor a text of digits")
+    if isinstance(value, str):
+        is_digits = value.isascii() and value.isdigit()
+        if not is_digits or len(value) > _MAX_DIGITS:
+            raise UndecodableBody(name, "neither a number nor a text of digits")
     number = Decimal(value)
     if abs(number.adjusted()) > _MAX_DIGITS:
         raise UndecodableBody(name, "out of range")
@@ -307,16 +303,11 @@ def _number(name: str, value: Any) -> Decimal:
 
 def plain_flag(name: str, value: Any) -> bool:
     """Return a flag, from a JSON flag or a text of one. Raises UndecodableBody."""
-    flag = (
-        value
-        if isinstance(value, bool)
-        else _FLAGS.get(value.casefold())
-        if isinstance(value, str)
-        else None
-    )
-    if flag is None:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.casefold() not in _FLAGS:
         raise UndecodableBody(name, "neither true nor false")
-    return flag
+    return _FLAGS[value.casefold()]
 
 
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -364,8 +355,11 @@ BODY_FIELDS: Final = RequestFields(
         "Return the report on the destination, and a message for its next epoch.",
     ),
 )
-"""Hex is digits without 0x, not yet known to be hex. A height of None means the proposed height, a timeout of None the
-default of the daemon."""
+"""The fields of a request to aggregate.
+
+Hex is text without 0x, which `decode_hex` checks. A height of None means the proposed height, a
+timeout of None the default of the daemon.
+"""
 
 
 def decode_hex(
@@ -377,10 +371,9 @@ def decode_hex(
     try:
         return binascii.unhexlify(digits)
     except ValueError:
-        is_odd = len(digits) % 2 and not digits.strip(hexdigits)
-        reason = (
-            f"an odd number of hex digits, {len(digits)}: one is missing" if is_odd else "not hex"
-        )
+        reason = "not hex"
+        if len(digits) % 2 and not digits.strip(hexdigits):
+            reason = f"an odd number of hex digits, {len(digits)}: one is missing"
         raise error_type(field, reason) from None
 
 
@@ -411,7 +404,10 @@ def _decode_chain_id(text: str) -> ChainID:
 
 
 def decode_id(field: str, text: str, error_type: type[InvalidRequest]) -> bytes:
-    """Return the 32 bytes of an id: base58-check, or hex with or without 0x. Raises `error_type`."""
+    """Return the 32 bytes of an id in base58-check, or in hex with or without 0x.
+
+    Raises `error_type`.
+    """
     is_bare_hex = len(text) == 2 * ID_BYTES
     try:
         return parse_id("0x" + text if is_bare_hex else text)

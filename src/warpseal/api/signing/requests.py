@@ -104,13 +104,10 @@ def build_aggregation_request(
     quorum, buffer = percentages(
         fields.get("quorumPercentage", 0), fields.get("quorumPercentageBuffer", 0)
     )
-    subnet = fields.get("signingSubnetId")
     request = AggregationRequest(
         message=message,
         justification=justification,
-        signing_subnet_id=(
-            SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None
-        ),
+        signing_subnet_id=_signing_subnet(fields),
         quorum=quorum,
         buffer=buffer,
         height=fields.get("pChainHeight"),
@@ -119,14 +116,20 @@ def build_aggregation_request(
     destination, wants_report = fields.get("destinationBlockchainId"), fields.get("report", False)
     if destination is None:
         if wants_report:
-            raise InvalidRequest(
-                "report", "the report is about a destination: name its blockchain id as well"
-            )
+            reason = "the report is about a destination: name its blockchain id as well"
+            raise InvalidRequest("report", reason)
         return request
     names_quorum = bool(fields.get("quorumPercentage", 0))
-    return DeliveryRequest(
-        request, decode_destination(destination, chains), names_quorum, wants_report
-    )
+    destination_id = decode_destination(destination, chains)
+    return DeliveryRequest(request, destination_id, names_quorum, wants_report)
+
+
+def _signing_subnet(fields: Mapping[str, Any]) -> SubnetID | None:
+    """Return the subnet that a request names. Raises InvalidSigningSubnet."""
+    text = fields.get("signingSubnetId")
+    if not text:
+        return None
+    return SubnetID(decode_id("signingSubnetId", text, InvalidSigningSubnet))
 
 
 def _subject(
@@ -156,7 +159,8 @@ def _unpack(raw: bytes) -> UnsignedMessage:
         try:
             return UnsignedMessage.parse(inner)
         except MalformedMessage:
-            pass  # The reference also treats the bytes as a message in this case.
+            # The reference also treats the bytes as a message in this case.
+            pass
     try:
         return UnsignedMessage.parse(raw)
     except MalformedMessage as error:
@@ -182,7 +186,7 @@ def _lone_justification(text: str, limit_bytes: int) -> bytes:
 
 
 def percentages(quorum: int, buffer: int) -> tuple[int, int]:
-    """Return quorum and buffer; a quorum of 0 was not given.
+    """Return quorum and buffer; a quorum of 0 means the default.
 
     Raises InvalidQuorum, InvalidQuorumBuffer.
     """
@@ -198,8 +202,8 @@ def percentages(quorum: int, buffer: int) -> tuple[int, int]:
 class L1Query(Struct, frozen=True):
     """A request by transaction.
 
-    is_explain: it is explained only.
-    delivery: None: no report on it is wanted.
+    is_explain: Whether the request is for the plan instead of a signed message.
+    delivery: The request with its destination; None if it names none and no report.
     """
 
     request: L1Request
@@ -219,31 +223,31 @@ def parse_l1_query(
     epoch height; 0 and 2^64-1 mean the proposed height.
     """
     fields = QUERY_FIELDS.collect(query, ignore_unknown=settings.ignore_unknown_fields)
+    # The text of a 400 names the first error, so the order of these lines counts.
     named_quorum = _convert("quorumPercentage", fields, plain_uint64) or 0
-    quorum, buffer = percentages(
-        named_quorum, _convert("quorumPercentageBuffer", fields, plain_uint64) or 0
+    named_buffer = _convert("quorumPercentageBuffer", fields, plain_uint64) or 0
+    quorum, buffer = percentages(named_quorum, named_buffer)
+    tx_id = decode_id("txHash", tx_hash, MalformedTransactionHash)
+    height = None
+    if "pChainHeight" in fields:
+        height = _convert("pChainHeight", fields, plain_height) or 0
+    registration_tx_id = None
+    if "registrationTxHash" in fields:
+        registration = fields["registrationTxHash"]
+        registration_tx_id = decode_id("registrationTxHash", registration, MalformedTransactionHash)
+    justification = decode_hex(
+        "justification",
+        plain_hex("justification", fields.get("justification", "")),
+        settings.max_message_bytes,
+        UndecodableJustification,
     )
-    registration, justification = fields.get("registrationTxHash"), fields.get("justification", "")
     request = L1Request(
-        tx_id=decode_id("txHash", tx_hash, MalformedTransactionHash),
+        tx_id=tx_id,
         quorum=quorum,
         buffer=buffer,
-        height=(
-            (_convert("pChainHeight", fields, plain_height) or 0)
-            if "pChainHeight" in fields
-            else None
-        ),
-        registration_tx_id=(
-            None
-            if registration is None
-            else decode_id("registrationTxHash", registration, MalformedTransactionHash)
-        ),
-        justification=decode_hex(
-            "justification",
-            plain_hex("justification", justification),
-            settings.max_message_bytes,
-            UndecodableJustification,
-        ),
+        height=height,
+        registration_tx_id=registration_tx_id,
+        justification=justification,
         timeout_s=_convert("timeoutSeconds", fields, _seconds),
         is_default_quorum=not named_quorum,
     )
@@ -251,12 +255,12 @@ def parse_l1_query(
     wants_report = _convert("report", fields, plain_flag) or False
     delivery = None
     if destination is not None or wants_report:
-        delivery = L1DeliveryRequest(
-            request,
-            None if destination is None else decode_destination(destination, chains),
-            wants_report,
-        )
-    return L1Query(request, _convert("explain", fields, plain_flag) or False, delivery)
+        destination_id = None
+        if destination is not None:
+            destination_id = decode_destination(destination, chains)
+        delivery = L1DeliveryRequest(request, destination_id, wants_report)
+    is_explain = _convert("explain", fields, plain_flag) or False
+    return L1Query(request, is_explain, delivery)
 
 
 def _convert(field: str, fields: Mapping[str, str], convert: Callable[[str, str], T]) -> T | None:
@@ -275,7 +279,7 @@ def _seconds(field: str, text: str) -> float | None:
 
 
 def _parameter(name: str, schema: Mapping[str, Any], description: str) -> RequestField:
-    """Return a parameter that stays a text until its turn: the text of a 400 names the first error."""
+    """Return a converted parameter. A 400 names the first error, so each waits for its turn."""
     return RequestField(name, lambda _, text: text, schema, description)
 
 
@@ -309,11 +313,9 @@ def parse_preflight_request(
     signed = _signed_message(fields, settings.max_message_bytes)
     destination = fields.get(DESTINATION_FIELD)
     if destination is None:
-        raise InvalidRequest(
-            DESTINATION_FIELD, "is missing: name the chain that is to verify the message"
-        )
+        reason = "is missing: name the chain that is to verify the message"
+        raise InvalidRequest(DESTINATION_FIELD, reason)
     destination_id = decode_destination(destination, chains)
-    subnet = fields.get("signingSubnetId")
     quorum = fields.get("quorumPercentage") or None
     if quorum is not None and quorum > MAX_PERCENTAGE:
         raise InvalidQuorum("quorumPercentage", f"{quorum} is not within 0..{MAX_PERCENTAGE}")
@@ -321,9 +323,7 @@ def parse_preflight_request(
     return PreflightRequest(
         signed=signed,
         destination_id=destination_id,
-        signing_subnet_id=(
-            SubnetID(decode_id("signingSubnetId", subnet, InvalidSigningSubnet)) if subnet else None
-        ),
+        signing_subnet_id=_signing_subnet(fields),
         quorum=quorum,
         call=None if call is None else _call(call, settings),
     )
@@ -337,9 +337,8 @@ def _signed_message(fields: Mapping[str, Any], limit_bytes: int) -> SignedMessag
         UndecodableMessage,
     )
     if not raw:
-        raise InvalidRequest(
-            "signedMessage", "is missing: send the bytes of the signed message in hex"
-        )
+        reason = "is missing: send the bytes of the signed message in hex"
+        raise InvalidRequest("signedMessage", reason)
     try:
         return SignedMessage.parse(_without_predicate_padding(raw), allows_padding=True)
     except MalformedMessage as error:
@@ -347,10 +346,7 @@ def _signed_message(fields: Mapping[str, Any], limit_bytes: int) -> SignedMessag
 
 
 def _without_predicate_padding(raw: bytes) -> bytes:
-    """Return the message in the storage keys of an access list: it ends with 0xff, then zeros.
-
-    Else the bytes.
-    """
+    """Return a message without the padding of an access list's storage keys: 0xff, then zeros."""
     bare = raw.rstrip(b"\x00")
     if len(raw) % _WORD_BYTES or bare[-1:] != b"\xff":
         return raw
@@ -367,12 +363,14 @@ def _call(pairs: Any, settings: ApiSettings) -> DestinationCall:
     call_fields = CALL_FIELDS.collect(pairs, parent="call.")
     if "to" not in call_fields:
         raise InvalidRequest("call.to", "is missing: name the contract")
+    sender = _address("call.from", call_fields["from"]) if "from" in call_fields else None
+    contract = _address("call.to", call_fields["to"])
+    digits = call_fields.get("data", "")
+    data = decode_hex("call.data", digits, settings.max_message_bytes, InvalidRequest)
     return DestinationCall(
-        sender=_address("call.from", call_fields["from"]) if "from" in call_fields else None,
-        contract=_address("call.to", call_fields["to"]),
-        data=decode_hex(
-            "call.data", call_fields.get("data", ""), settings.max_message_bytes, InvalidRequest
-        ),
+        sender=sender,
+        contract=contract,
+        data=data,
         gas=call_fields.get("gas", DEFAULT_CALL_GAS),
     )
 
