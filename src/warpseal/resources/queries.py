@@ -19,7 +19,10 @@ _MAX_TOKEN_HEIGHTS: Final = 256
 T_co = TypeVar("T_co", covariant=True)
 
 Position = tuple[int | bytes, ...]
-"""The keyset position behind the last item of a page; opaque to callers. At most a few dozen bytes."""
+"""The keyset position behind the last item of a page, opaque to callers.
+
+It has a few dozen bytes at most.
+"""
 
 
 class PageRequest(Struct, frozen=True):

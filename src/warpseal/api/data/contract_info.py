@@ -35,9 +35,9 @@ _FILE_NAME: Final = re.compile(r"0[xX][0-9a-fA-F]{40}\.json")
 class ContractInfo(
     ContractDescription, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True
 ):
-    """What the operator says about a contract.
+    """The operator's description of a contract.
 
-    hidden: it is spam, and its tokens are not listed by owner.
+    hidden: Whether the contract is spam, whose tokens are not listed by owner.
     """
 
     hidden: bool = False
@@ -46,7 +46,7 @@ class ContractInfo(
 class DescribedContracts(Struct, frozen=True):
     """The described contracts of one chain, by address.
 
-    hidden: those that are spam.
+    hidden: The addresses of contracts that are spam.
     """
 
     infos: Mapping[bytes, ContractInfo] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class DescribedContracts(Struct, frozen=True):
     def of(self, address: str) -> ContractInfo | None:
         """Return the description of a contract.
 
-        address: as responses spell it.
+        address: The address in the spelling of responses.
         """
         return self.infos.get(bytes.fromhex(address[2:])) if self.infos else None
 
@@ -65,7 +65,7 @@ _Stamp = tuple[int, int, int]
 
 
 class ContractInfoFolder:
-    """The files of one folder; None: there are no descriptions.
+    """The descriptions of contracts in the files of a folder; without a folder there are none.
 
     `run` reads files again that have changed.
     """
@@ -78,10 +78,8 @@ class ContractInfoFolder:
     def load(self) -> None:
         """Read all files that are new or have changed.
 
-        Raises StartupError if the folder cannot be read.
-
-        A file that cannot be used is logged, once for each change, and what was read from it before
-        stays.
+        A file that cannot be used is logged once for each change, and its description stays as it
+        was. Raises StartupError if the folder cannot be read.
         """
         if self._folder is None:
             return
@@ -107,7 +105,7 @@ class ContractInfoFolder:
     def contracts(self, names: Iterable[str]) -> DescribedContracts:
         """Return the described contracts of a chain.
 
-        names: its ids and aliases, each of which may name a folder.
+        names: The ids and aliases of the chain, each of which may name a folder.
         """
         groups = [self._by_name[name] for name in names if name in self._by_name]
         if len(groups) <= 1:
@@ -128,9 +126,8 @@ class ContractInfoFolder:
                 await asyncio.to_thread(self.load)
             except StartupError as error:
                 if is_readable:
-                    log.warning(
-                        "descriptions of contracts cannot be read", extra={"reason": str(error)}
-                    )
+                    reason = {"reason": str(error)}
+                    log.warning("descriptions of contracts cannot be read", extra=reason)
                 is_readable = False
             else:
                 is_readable = True
@@ -153,7 +150,8 @@ class ContractInfoFolder:
                 content = opened.read(MAX_FILE_BYTES + 1)
             self._files[file] = stamp, msgspec.json.decode(content, type=ContractInfo)
         except FileNotFoundError:
-            pass  # It has been removed since.
+            # Another process has removed it since the listing.
+            pass
         except (OSError, ValueError, RecursionError) as error:
             reason = os_error_text(error) if isinstance(error, OSError) else str(error)
             log.warning(
@@ -163,6 +161,5 @@ class ContractInfoFolder:
 
 
 def _described(infos: Mapping[bytes, ContractInfo]) -> DescribedContracts:
-    return DescribedContracts(
-        infos, frozenset(address for address, info in infos.items() if info.hidden)
-    )
+    hidden = frozenset([address for address, info in infos.items() if info.hidden])
+    return DescribedContracts(infos, hidden)

@@ -42,7 +42,12 @@ ParameterKind = Literal[
     "validation status",
 ]
 Admission = Literal["data", "metrics", "usage", "admin"]
-"""Who may call: anybody within the limits of `/v1`, or of the Metrics API; readers of the usage; the admin token."""
+"""The callers that are admitted.
+
+data, metrics: Every caller within the limits of `/v1`, or of those of the Metrics API.
+usage: Readers of the usage.
+admin: Callers with the admin token.
+"""
 
 MAX_LIST_ENTRIES: Final = 64
 MAX_PAGE_SIZE: Final = 100

@@ -165,7 +165,7 @@ class EvmChainDirectory:
         return "" if chain is None else chain.evm_chain_id_text
 
     def contracts_of(self, chain: EvmChainService) -> DescribedContracts:
-        """Return the contracts of a chain that the operator described, under any name of the chain."""
+        """Return the contracts that the operator described under any name of a chain."""
         aliases = self._aliases.aliases_of(chain.entry.blockchain_id)
         return self._contract_infos.contracts(
             (id_text(chain.entry.blockchain_id), chain.name, *aliases)

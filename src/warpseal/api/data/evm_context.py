@@ -94,7 +94,7 @@ class EvmRequestContext(RequestContext, frozen=True):
 
     @property
     def is_indexer_heard(self) -> bool:
-        """Whether the indexer reports heights of nodes; else it does not run, or reaches no node."""
+        """Whether the indexer reports heights of nodes; else it is down or reaches no node."""
         return self.progress is not None and not self.progress.is_node_behind
 
     @property

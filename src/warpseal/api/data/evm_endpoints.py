@@ -53,7 +53,10 @@ _BASE_CURRENCY: Final = "AVAX"
 _BASE_CURRENCY_NAME: Final = "Avalanche"
 _C_CHAIN_NAME: Final = "C-Chain"
 INDEXER_SILENCE_S: Final = 30.0
-"""The indexer writes its status every 15 seconds. One that is silent for longer hangs, although its process runs."""
+"""Time without a status after which the indexer counts as hanging.
+
+A healthy indexer writes its status every 15 seconds.
+"""
 _ZERO: Final = "0"
 
 

@@ -53,7 +53,7 @@ _NO_REWARD: Final = IcmRewardDetails(
 
 
 async def list_messages(context: RequestContext) -> Response:
-    """GET /v1/icm/messages, /v1/icm/addresses/{address}/messages, and the same of /v1/teleporter."""
+    """GET /v1/icm/messages, /v1/icm/addresses/{address}/messages, and both of /v1/teleporter."""
     text = context.request.path_params.get("address")
     address = None if text is None else p.read_account("address", text)
     query = await context.page_query(address or b"")

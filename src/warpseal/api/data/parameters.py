@@ -51,7 +51,10 @@ _MAX_REASON_CHARACTERS: Final = 300
 
 Value = int | str | bytes | tuple[str | bytes, ...]
 Read = Callable[[str, str], Value]
-"""Takes a parameter's name and its text, not empty; returns its value. Raises InvalidRequest naming the parameter."""
+"""Takes a parameter's name and its text, not empty; returns its value.
+
+Raises InvalidRequest naming the parameter.
+"""
 
 
 class Kind(Struct, frozen=True):
@@ -176,10 +179,16 @@ def _read_id(parse: Callable[[str], bytes]) -> Callable[[str, str], bytes]:
 
 
 read_id: Final = _read_id(parse_id)
-"""Takes a parameter's name and its text; returns the 32 bytes of an id. Raises InvalidRequest naming the parameter."""
+"""Takes a parameter's name and its text; returns the 32 bytes of an id.
+
+Raises InvalidRequest naming the parameter.
+"""
 
 read_node_id: Final = _read_id(parse_node_id)
-"""Takes a parameter's name and its text; returns the bytes of a node id. Raises InvalidRequest naming the parameter."""
+"""Takes a parameter's name and its text; returns the bytes of a node id.
+
+Raises InvalidRequest naming the parameter.
+"""
 
 
 def read_account(name: str, text: str) -> bytes:
@@ -194,7 +203,10 @@ def read_account(name: str, text: str) -> bytes:
 
 
 def read_uint256(name: str, text: str) -> int:
-    """Return a token id or an amount, a decimal number. Raises InvalidRequest naming the parameter."""
+    """Return a token id or an amount, a decimal number.
+
+    Raises InvalidRequest naming the parameter.
+    """
     is_number = text.isascii() and text.isdigit() and len(text) <= _UINT256_DIGITS
     if not is_number or int(text) > _MAX_UINT256:
         raise InvalidRequest(name, f"{_shown(text)} is not a decimal number of 0..2^256-1")

@@ -86,10 +86,10 @@ class RequestContext(Struct, frozen=True):
             fields = msgspec.json.decode(body, type=dict[str, str | list[str]])
         except msgspec.DecodeError as error:
             raise UndecodableBody("body", str(error)) from None
-        texts = {
-            name: [value] if isinstance(value, str) else value for name, value in fields.items()
-        }
-        pairs = [(name, text) for name, values in texts.items() for text in values]
+        pairs: list[tuple[str, str]] = []
+        for name, value in fields.items():
+            texts = [value] if isinstance(value, str) else value
+            pairs += [(name, text) for text in texts]
         ignore_unknown = self.api_settings.ignore_unknown_fields
         return dict(read_query(self.endpoint.parameters, pairs, ignore_unknown=ignore_unknown))
 
@@ -100,10 +100,8 @@ class RequestContext(Struct, frozen=True):
         """
         chain_id = await self.services.evm.find_id(text)
         if chain_id is None:
-            raise InvalidRequest(
-                name,
-                "no blockchain id, and no EVM chain id or alias of a chain that is served here",
-            )
+            reason = "no blockchain id, and no EVM chain id or alias of a chain that is served here"
+            raise InvalidRequest(name, reason)
         return chain_id
 
     async def page_query(self, subject: bytes) -> PageQuery:
@@ -123,9 +121,8 @@ class RequestContext(Struct, frozen=True):
         size = values_by_name.pop(PAGE_SIZE.name, None)
         values = normalize_addresses(values_by_name, self.text.prefix)
         if not tokens:
-            return PageQuery(
-                self.endpoint.name, subject, values, size or self.endpoint.default_page_size
-            )
+            page_size = size or self.endpoint.default_page_size
+            return PageQuery(self.endpoint.name, subject, values, page_size)
         if self.endpoint.admission == "metrics":
             query = await self._read_metrics_query(tokens.pop(), subject)
             self.client_heights.continue_from(query.heights)
@@ -143,28 +140,24 @@ class RequestContext(Struct, frozen=True):
             return UNSET
         query = replace(query, heights=self.client_heights.for_token())
         if self.endpoint.admission == "metrics":
-            return await self._metrics_store().add(
-                msgspec.json.encode(replace(query, position=position))
-            )
+            row = msgspec.json.encode(replace(query, position=position))
+            return await self._metrics_store().add(row)
         return await self.tokens.encode(query, position)
 
     async def _read_metrics_query(self, token: str, subject: bytes) -> PageQuery:
         row = await self._metrics_store().find(token)
         if row is None:
-            raise InvalidPageToken(
-                PAGE_TOKEN.name, "not given out by this service, or older than 24 hours"
-            )
+            reason = "not given out by this service, or older than 24 hours"
+            raise InvalidPageToken(PAGE_TOKEN.name, reason)
         if self.now > row.expires_at:
-            raise ExpiredPageToken(
-                PAGE_TOKEN.name, "older than 24 hours; begin again with the first page"
-            )
+            reason = "older than 24 hours; begin again with the first page"
+            raise ExpiredPageToken(PAGE_TOKEN.name, reason)
         try:
             # Unlike MessagePack, JSON has integers of 256 bits.
             query = msgspec.json.decode(row.body, type=PageQuery)
         except msgspec.DecodeError:
-            raise InvalidPageToken(
-                PAGE_TOKEN.name, "made by another version of this service"
-            ) from None
+            reason = "made by another version of this service"
+            raise InvalidPageToken(PAGE_TOKEN.name, reason) from None
         if (query.operation, query.subject) != (self.endpoint.name, subject):
             raise InvalidPageToken(PAGE_TOKEN.name, "given out for another path")
         return query
@@ -207,15 +200,18 @@ class RequestContext(Struct, frozen=True):
         """
         shared = "private" if self.api_settings.require_api_key else "public"
         cache_control = f"{shared}, max-age={final_s}" if final_s else f"{shared}, no-cache"
-        return await EncodedBody(_ENCODER.encode(resource)).respond(
-            self.request, JSON, cache_control
-        )
+        body = EncodedBody(_ENCODER.encode(resource))
+        return await body.respond(self.request, JSON, cache_control)
+
+
+_SharedParts = tuple[NetworkText, PageTokens, PageTokenStore | None]
+"""The parts that the contexts of all requests share."""
 
 
 class ContextFactory:
     """Makes the context of a request.
 
-    now: unix seconds.
+    now: The clock, in Unix seconds.
     """
 
     def __init__(
@@ -231,7 +227,7 @@ class ContextFactory:
         self._settings = settings
         self._data = data
         self._now = now
-        self._shared: tuple[NetworkText, PageTokens, PageTokenStore | None] | None = None
+        self._shared: _SharedParts | None = None
 
     async def create(self, request: Request, endpoint: EndpointRow) -> RequestContext:
         """Return the context. Raises the reason if the services are not ready in time."""
@@ -239,18 +235,22 @@ class ContextFactory:
         if self._shared is None:
             text = NetworkText(services.network_id, services.chains)
             database = services.metrics_database
-            metrics_tokens = None if database is None else PageTokenStore(database, self._now)
+            metrics_tokens = None
+            if database is not None:
+                metrics_tokens = PageTokenStore(database, self._now)
             self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
         text, tokens, metrics_tokens = self._shared
         if endpoint.deprecated_at is not None:
             # RFC 9745.
             response_headers(request.scope)["deprecation"] = f"@{endpoint.deprecated_at}"
         # Set in the task of the request, and shared by the tasks that it starts.
-        CLIENT_HEIGHTS.set(client_heights := ClientHeights())
+        client_heights = ClientHeights()
+        CLIENT_HEIGHTS.set(client_heights)
         for name in (PAGE_TOKEN.name, START_KEY.name):
-            # Before the freshness of the response is read. A token of the Metrics API says more
-            # when its row is read.
-            if token := request.query_params.get(name):
+            # A page token has the heights that its client has seen, and the freshness of the
+            # response depends on them. The row of a token of the Metrics API is read later.
+            token = request.query_params.get(name)
+            if token:
                 client_heights.continue_from(await tokens.heights(token))
         return RequestContext(
             request=request,

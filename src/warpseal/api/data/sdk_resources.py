@@ -131,6 +131,6 @@ def _sdk_utxos(utxos: Iterable[AvmUtxo]) -> tuple[SdkUtxo, ...]:
 
 
 def copy_resource(source: Resource, kind: type[R], **changes: Any) -> R:
-    """Return a resource of another kind with the fields that this kind has, except for the changes."""
+    """Return a resource of another kind with the fields of this kind, except for the changes."""
     same = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in changes}
     return kind(**same, **changes)

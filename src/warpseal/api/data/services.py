@@ -54,7 +54,7 @@ class EphemeralKeys:
 
 
 class GatedKeys:
-    """The API keys of the Data API's key store, which a lookup waits for while the daemon starts."""
+    """The API keys of the key store; a lookup waits for the store while the daemon starts."""
 
     def __init__(self, gate: StartupGate[DataServices]) -> None:
         self._gate = gate

@@ -33,7 +33,7 @@ _MAX_ID_CHARACTERS: Final = 256
 class AliasParams(msgspec.Struct):
     """admin.alias.
 
-    endpoint: the path after /ext/.
+    endpoint: The path behind /ext/.
     """
 
     endpoint: str = ""
@@ -43,7 +43,7 @@ class AliasParams(msgspec.Struct):
 class AliasChainParams(msgspec.Struct):
     """admin.aliasChain.
 
-    chain: an id or an alias.
+    chain: The id or an alias of the chain.
     """
 
     chain: str = ""
@@ -53,7 +53,7 @@ class AliasChainParams(msgspec.Struct):
 class ChainParams(msgspec.Struct):
     """admin.getChainAliases.
 
-    chain: an id.
+    chain: The id of the chain.
     """
 
     chain: str = ""
@@ -76,7 +76,7 @@ class LevelParams(msgspec.Struct, rename="camel"):
 class AdminMethods(Struct, frozen=True):
     """The methods of `admin`, and the parts of the daemon that they read and change.
 
-    load_plugins: loads the plugins that are not loaded yet, or raises CallRefused.
+    load_plugins: Loads the plugins that are not loaded yet, or raises CallRefused.
     """
 
     router: Router
@@ -121,7 +121,7 @@ class AdminMethods(Struct, frozen=True):
         return DONE
 
     async def chain_aliases(self, params: ChainParams) -> Done:
-        """Return the aliases of a chain; only its id is accepted as its name. Raises CallRefused."""
+        """Return the aliases of a chain, which its id must name. Raises CallRefused."""
         return {"aliases": list(self.aliases.aliases_of(_parse_chain_id(params.chain)))}
 
     async def logger_level(self, params: LoggerParams) -> Done:
@@ -165,7 +165,7 @@ def _check_length(alias: str) -> None:
 
 
 def _level(name: str) -> str | None:
-    """Return the name of a level in lower case, or None if the text is empty. Raises CallRefused."""
+    """Return the name of a level in lower case; None for an empty text. Raises CallRefused."""
     if name and name.lower() not in LEVELS:
         raise CallRefused(BAD_ARGUMENT)
     return name.lower() or None
@@ -188,12 +188,9 @@ def _parse_chain_id(text: str) -> ChainID:
     try:
         raw = cb58_decode(text)
     except MalformedID as error:
-        is_short = "too short" in error.reason
-        reason = (
-            "input string is smaller than the checksum size"
-            if is_short
-            else "invalid input checksum"
-        )
+        reason = "invalid input checksum"
+        if "too short" in error.reason:
+            reason = "input string is smaller than the checksum size"
         raise CallRefused(reason) from None
     if len(raw) != ID_BYTES:
         raise CallRefused(f"invalid hash length: expected {ID_BYTES} bytes but got {len(raw)}")

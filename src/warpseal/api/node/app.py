@@ -69,12 +69,11 @@ _STARTS: Final = ("http.response.start", "websocket.http.response.start")
 
 
 def switch_paths(ext: ASGIApp, others: ASGIApp) -> ASGIApp:
-    """Return an app that sends requests under `/ext/` to the node API and all others to the other
-    app.
-    """
+    """Return an app that sends requests under `/ext/` to one app and all others to another one."""
 
     async def switch(scope: Scope, receive: Receive, send: Send) -> None:
-        await (ext if scope.get("path", "").startswith(PREFIX) else others)(scope, receive, send)
+        app = ext if scope.get("path", "").startswith(PREFIX) else others
+        await app(scope, receive, send)
 
     return switch
 
@@ -117,9 +116,9 @@ class NodeInterfaces:
     ) -> None:
         """Mount an endpoint that pages of the allowed origins may read.
 
-        Raises CallRefused if its path is in use.
+        template: The name in metrics, if the name of the endpoint contains an id.
 
-        template: the name in metrics, if the name of the endpoint contains an id.
+        Raises CallRefused if the path is in use.
         """
         shared = {route: CorsMiddleware(app, self._settings) for route, app in routes.items()}
         self.router.add(endpoint, shared, template)
@@ -143,7 +142,8 @@ class NodeInterfaces:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            with suppress(WebSocketDisconnect):  # The client has left before its response.
+            # The client may leave before its response.
+            with suppress(WebSocketDisconnect):
                 await self._dispatch_socket(scope, receive, send)
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == _HOST]
@@ -164,16 +164,16 @@ class NodeInterfaces:
         await app(scope, receive, send)
 
     async def _dispatch_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Dispatch a WebSocket handshake after a check of its origin: browsers let any page open a
-        WebSocket.
+        """Dispatch a WebSocket handshake.
+
+        Its origin is checked here, since browsers let any page open a WebSocket.
         """
         headers = dict(scope["headers"])
         try:
             target = await self._find(scope["path"])
         except WarpsealError as error:
-            await WebSocket(scope, receive, send).send_denial_response(
-                error_response(error, Dialect.NODE)
-            )
+            response = error_response(error, Dialect.NODE)
+            await WebSocket(scope, receive, send).send_denial_response(response)
             return
         refusal = None
         if not self._hosts.allow(headers.get(_HOST, b"").decode("latin-1")):
@@ -193,10 +193,9 @@ class NodeInterfaces:
         await WebSocket(scope, receive, send).send_denial_response(denial)
 
     def _not_found(self, path: str) -> Response:
-        """Return the response for a path without an app; it names the settings that would serve a
-        primary chain's.
-        """
-        return not_found_response(_MISSING_SETTINGS.get(path, "") if self._gateway is None else "")
+        """Return the response for a path without an app, with the settings that would serve it."""
+        hint = _MISSING_SETTINGS.get(path, "") if self._gateway is None else ""
+        return not_found_response(hint)
 
     def _meter_at(self, path: str) -> RouteMeter | None:
         """Return the meter of the route at a path; None if its requests are not metered."""

@@ -58,8 +58,8 @@ class NoParams(msgspec.Struct):
 class Method(Struct, Generic[S], frozen=True):
     """One method.
 
-    params: the type of its parameters; call: returns the result and raises CallRefused,
-        WarpsealError or OSError.
+    params: The type of the parameters.
+    call: Returns the result, or raises CallRefused, WarpsealError or OSError.
     """
 
     params: type[S]
@@ -69,7 +69,7 @@ class Method(Struct, Generic[S], frozen=True):
 class JsonRpcEndpoint:
     """The ASGI app of one service.
 
-    methods: by name, without the name of the service.
+    methods: The methods by name, without the name of the service.
     """
 
     def __init__(
@@ -95,11 +95,9 @@ class JsonRpcEndpoint:
             log_fields(scope)["method_called"] = request.method[:64]
             result = await self._call(request)
         except JsonRpcError as error:
-            return (
-                failure(request.id if request else None, error)
-                if request is None or request.id
-                else b""
-            )
+            if request is None:
+                return failure(None, error)
+            return failure(request.id, error) if request.id else b""
         return success(request.id, result) if request.id else b""
 
     async def _call(self, request: JsonRpcRequest) -> Any:
@@ -129,7 +127,7 @@ class JsonRpcEndpoint:
 class TagParams(msgspec.Struct):
     """health.health and health.readiness."""
 
-    tags: list[str] = []
+    tags: list[str] = msgspec.field(default_factory=list)
 
 
 class HealthEndpoint:
@@ -150,9 +148,8 @@ class HealthEndpoint:
 
     async def dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the report to a GET; handle any other method as JSON-RPC."""
-        await (self._gets["health"] if scope["method"] == "GET" else self._rpc)(
-            scope, receive, send
-        )
+        app = self._gets["health"] if scope["method"] == "GET" else self._rpc
+        await app(scope, receive, send)
 
     async def _get(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         result = await self._report(name, TagParams(_tags(scope)))
@@ -160,9 +157,7 @@ class HealthEndpoint:
         await Response(body, 200 if result.healthy else 503, _JSON)(scope, receive, send)
 
     async def _report(self, name: str, params: Any) -> NodeHealth:
-        """Return the last results of all checks, or of those with a tag; of the startup checks; or
-        no checks.
-        """
+        """Return a report: the last results of all checks or those with a tag, or none."""
         if name == "liveness":
             return NodeHealth({}, healthy=True)
         tags = params.tags[:MAX_TAGS]

@@ -21,7 +21,7 @@ MAX_ALIASES: Final = 10_000
 class RouteTarget(Struct, frozen=True):
     """The app of a path.
 
-    template: the path in metrics, without aliases and ids.
+    template: The path in metrics, without aliases and ids.
     """
 
     app: ASGIApp
@@ -74,7 +74,7 @@ class Router:
             )
 
     def _put(self, endpoint: str, routes: Mapping[str, RouteTarget]) -> None:
-        """Mount sub-routes under a name and all its aliases. Raises CallRefused before any change."""
+        """Mount sub-routes under a name and its aliases. Raises CallRefused before any change."""
         names = tuple(self._names(endpoint)) if routes else ()
         targets = {
             PREFIX + name + route: target for name in names for route, target in routes.items()
@@ -87,9 +87,7 @@ class Router:
             self._endpoints.setdefault(name, {}).update(routes)
 
     def _names(self, endpoint: str) -> Iterator[str]:
-        """Yield the name of an endpoint and all its aliases, including aliases of aliases, once
-        each.
-        """
+        """Yield the name of an endpoint and its aliases, with aliases of aliases, once each."""
         seen, pending = set[str](), [endpoint]
         while pending:
             name = pending.pop()

@@ -22,8 +22,8 @@ from warpseal.usage.credits import CreditOverrides, credit_overrides
 class RpcUnit(StrEnum):
     """The units that a forwarded call costs its caller.
 
-    CALLS: one.
-    CREDITS: those of its method.
+    CALLS: A call costs one unit.
+    CREDITS: A call costs the credits of its method.
     """
 
     CALLS = "calls"

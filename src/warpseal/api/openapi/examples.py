@@ -25,13 +25,13 @@ from warpseal.warp.message import Hash, SignedMessage, UnsignedMessage
 class OperationExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The example of one operation.
 
-    parameters: by name.
-    bodies: by what they ask for.
-    response: JSON, or text.
+    parameters: The values of parameters by name.
+    bodies: The bodies of requests by a description.
+    response: The body of the response, JSON or text.
     """
 
-    parameters: Mapping[str, Any] = {}
-    bodies: Mapping[str, Any] = {}
+    parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    bodies: Mapping[str, Any] = msgspec.field(default_factory=dict)
     response: Any = msgspec.UNSET
 
 
@@ -43,9 +43,7 @@ def load_examples() -> Mapping[str, OperationExample]:
 
 
 def examples_of(network: RunningNetwork) -> Mapping[str, OperationExample]:
-    """Return the examples for a network; a message of the network replaces that of the simulated
-    one.
-    """
+    """Return the examples for a network, with a message of the network."""
     examples = {
         operation: _with_name(example, network.name)
         for operation, example in load_examples().items()

@@ -72,7 +72,7 @@ class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     missing: list[MissingStatus]
     keyless_weight: str = "0"
     inactive_validators: int = 0
-    inactive: list[MissingStatus] = []
+    inactive: list[MissingStatus] = msgspec.field(default_factory=list)
 
 
 class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -278,9 +278,9 @@ class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     first_loss_weight: str | None = None
     quorum_impossible_at: str | None = None
     quorum_impossible_at_capacity: str | None = None
-    losses: list[LossStatus] = []
+    losses: list[LossStatus] = msgspec.field(default_factory=list)
     omitted_losses: int = 0
-    top_ups: list[TopUpStatus] = []
+    top_ups: list[TopUpStatus] = msgspec.field(default_factory=list)
     omitted_top_ups: int = 0
     top_up_total: str = "0"
 
@@ -306,16 +306,16 @@ class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     network: str | None = None
     node_id: str | None = None
     proposed_height: str | None = None
-    faults: list[str] = []
-    degraded: list[str] = []
-    subnets: list[SubnetStatus] = []
-    forecasts: list[ForecastStatus] = []
-    aggregations: list[AggregationStatus] = []
-    aggregation_minutes: list[AggregationMinute] = []
-    nodes: list[NodeStatus] = []
-    chains: list[ChainSummary] = []
-    usage: list[RouteUsage] = []
-    validators: list[ValidatorStatus] = []
+    faults: list[str] = msgspec.field(default_factory=list)
+    degraded: list[str] = msgspec.field(default_factory=list)
+    subnets: list[SubnetStatus] = msgspec.field(default_factory=list)
+    forecasts: list[ForecastStatus] = msgspec.field(default_factory=list)
+    aggregations: list[AggregationStatus] = msgspec.field(default_factory=list)
+    aggregation_minutes: list[AggregationMinute] = msgspec.field(default_factory=list)
+    nodes: list[NodeStatus] = msgspec.field(default_factory=list)
+    chains: list[ChainSummary] = msgspec.field(default_factory=list)
+    usage: list[RouteUsage] = msgspec.field(default_factory=list)
+    validators: list[ValidatorStatus] = msgspec.field(default_factory=list)
     omitted_validators: int = 0
 
 
