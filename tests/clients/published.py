@@ -1,4 +1,4 @@
-"""Published clients, as `make test` installs them next to the virtual environment, run by Node.js."""
+"""Published clients, installed by `make test` beside the virtual environment, run by Node.js."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NODE = shutil.which("node")
 _MAX_LINE_BYTES = 100_000_000
 
 Call = tuple[str | dict[str, Any], ...]
-"""A function of a client, by its path there, and what it is called with; before it what the script wants."""
+"""A function of a client by its path, and its arguments; the arguments of the script come first."""
 
 
 def are_installed() -> bool:
@@ -59,7 +59,7 @@ class Sdk:
     _process: Process
 
     async def outcomes(self, url: str, calls: Sequence[Call]) -> list[dict[str, Any]]:
-        """Make calls to a server; return the outcome of each of them, as `data_api.mjs` writes it."""
+        """Make calls to a server; return the outcome of each, as `data_api.mjs` writes it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{json.dumps([url, calls])}\n".encode())

@@ -35,7 +35,7 @@ VALIDATORS: Final[list[dict[str, Any]]] = next(lines("chain-validators.jsonl"))[
 
 @dataclass
 class PrimaryNode(ReplayNode):
-    """A node of the recorded primary chains; of recorded lists it names those that are asked for."""
+    """A node of the recorded primary chains; of recorded lists it returns the requested items."""
 
     def _result(self, path: str, method: str, params: Any) -> Any:
         node_ids = params.get("nodeIDs") if isinstance(params, dict) else None
@@ -51,7 +51,7 @@ class PrimaryNode(ReplayNode):
 
 @dataclass
 class L1Node(Node):
-    """A node of the recorded L1, as subnet-evm serves its chain: `/rpc`, `/ws` and `/validators`."""
+    """A node of the recorded L1, as subnet-evm serves it: `/rpc`, `/ws` and `/validators`."""
 
     listed: Callable[[], list[dict[str, Any]]] = lambda: VALIDATORS
 

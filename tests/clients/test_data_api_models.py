@@ -49,7 +49,7 @@ def paged(subject: Subject) -> Subject:
 
 
 async def assert_fits(daemon: Daemon, subject: Subject) -> None:
-    """Assert that each page fits the subject's model, and that pages of another size hold the same."""
+    """Assert that pages fit the subject's model, and hold the same items for any page size."""
     pages = await bodies(daemon, paged(subject).url, AGENT)
     for page in pages:
         result = (

@@ -54,7 +54,7 @@ OWN_KEYS = {
     "x-chain": {"chainFormat"},
     "c-chain": {"evmInputs", "evmOutputs"},
 }
-"""SDKs leave out fields that they do not know, so the remaining fields show the chain of a transaction."""
+"""SDKs leave out unknown fields, so the remaining fields show the chain of a transaction."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["avacloud-sdk", "chainkit"])

@@ -1,4 +1,4 @@
-"""An index of the primary chains in memory: the plainest implementation of the queries of the API."""
+"""An index of the primary chains in memory: the plainest implementation of the API's queries."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ ChainId = Literal[
     "yH8D7ThNJkxmtkuv2jgBa4P1Rn3Qpr4pPr7QYNfcdoS6k6HWp",
 ]
 PType = Literal[
-    "AddValidatorTx", "AddSubnetValidatorTx", "AddDelegatorTx", "CreateChainTx", "CreateSubnetTx", "ImportTx",
-    "ExportTx", "AdvanceTimeTx", "RewardValidatorTx", "RemoveSubnetValidatorTx", "TransformSubnetTx",
-    "AddPermissionlessValidatorTx", "AddPermissionlessDelegatorTx", "BaseTx", "TransferSubnetOwnershipTx",
-    "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx", "SetL1ValidatorWeightTx", "DisableL1ValidatorTx",
-    "IncreaseL1ValidatorBalanceTx", "UNKNOWN",
+    "AddValidatorTx", "AddSubnetValidatorTx", "AddDelegatorTx", "CreateChainTx", "CreateSubnetTx",
+    "ImportTx", "ExportTx", "AdvanceTimeTx", "RewardValidatorTx", "RemoveSubnetValidatorTx",
+    "TransformSubnetTx", "AddPermissionlessValidatorTx", "AddPermissionlessDelegatorTx", "BaseTx",
+    "TransferSubnetOwnershipTx", "ConvertSubnetToL1Tx", "RegisterL1ValidatorTx",
+    "SetL1ValidatorWeightTx", "DisableL1ValidatorTx", "IncreaseL1ValidatorBalanceTx", "UNKNOWN",
 ]  # fmt: skip
 XType = Literal["BaseTx", "CreateAssetTx", "OperationTx", "ImportTx", "ExportTx", "UNKNOWN"]
 RewardKind = Literal["VALIDATOR", "DELEGATOR", "VALIDATOR_FEE"]
@@ -35,7 +35,7 @@ Number = int | float
 
 
 class CamelCaseStruct(Struct, rename="camel", kw_only=True):
-    """Keys in camel case; a field with a default may be absent, and must be right where it is not."""
+    """Keys in camel case; a field with a default may be absent, and is right if it is there."""
 
 
 class Asset(CamelCaseStruct, kw_only=True):
@@ -425,13 +425,14 @@ class L1Page(CamelCaseStruct, kw_only=True):
 
 EvmTokenType = Literal["ERC-721", "ERC-1155"]
 IndexStatus = Literal[
-    "UNKNOWN", "MISSING_TOKEN", "INVALID_TOKEN_URI", "INVALID_TOKEN_URI_SCHEME", "UNREACHABLE_TOKEN_URI",
-    "THROTTLED_TOKEN_URI", "METADATA_CONTENT_TOO_LARGE", "INVALID_METADATA", "INVALID_METADATA_JSON", "INDEXED",
-    "UNINDEXED",
+    "UNKNOWN", "MISSING_TOKEN", "INVALID_TOKEN_URI", "INVALID_TOKEN_URI_SCHEME",
+    "UNREACHABLE_TOKEN_URI", "THROTTLED_TOKEN_URI", "METADATA_CONTENT_TOO_LARGE",
+    "INVALID_METADATA", "INVALID_METADATA_JSON", "INDEXED", "UNINDEXED",
 ]  # fmt: skip
 LinkType = Literal[
-    "Blog", "CoinGecko", "CoinMarketCap", "Discord", "Documentation", "Facebook", "Github", "Instagram", "LinkedIn",
-    "Medium", "Reddit", "Support", "Telegram", "TikTok", "Twitter", "Website", "Whitepaper", "Youtube",
+    "Blog", "CoinGecko", "CoinMarketCap", "Discord", "Documentation", "Facebook", "Github",
+    "Instagram", "LinkedIn", "Medium", "Reddit", "Support", "Telegram", "TikTok", "Twitter",
+    "Website", "Whitepaper", "Youtube",
 ]  # fmt: skip
 
 
@@ -618,7 +619,7 @@ class ContractPage(CamelCaseStruct, kw_only=True):
 
 
 def read_transactions(body: bytes) -> PPage | XPage | CPage:
-    """Return a page as the SDKs take it: the first of the three that fits. Raises ValidationError."""
+    """Return a page as the SDKs take it, the first of three that fits. Raises ValidationError."""
     for kind in (PPage, XPage):
         try:
             page: PPage | XPage = read(body, kind)

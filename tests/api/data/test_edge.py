@@ -1,4 +1,4 @@
-"""Common parts of all responses: freshness, entity tags, compression, CORS and the form of errors."""
+"""Common parts of all responses: freshness, entity tags, compression, CORS, form of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forecast of a subnet over HTTP: weights and amounts as text, and nothing that is not known."""
+"""The forecast of a subnet over HTTP: weights and amounts as text, no unknown values."""
 
 from __future__ import annotations
 

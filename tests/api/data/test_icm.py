@@ -225,7 +225,8 @@ DELIVERED = {
     "receipts": [{"receivedMessageNonce": "3", "relayerRewardAddress": account_text(RELAYERS[0])}],
     "receiptDelivered": False,
     "rewardDetails": {
-        "address": account_text(COIN), "name": "", "symbol": "", "decimals": 0, "ercType": "ERC-20", "value": "9",
+        "address": account_text(COIN), "name": "", "symbol": "", "decimals": 0,
+        "ercType": "ERC-20", "value": "9",
     },
     "sourceTransaction": transaction(SOURCE_BLOCKS[1]),
     "destinationTransaction": {**transaction(DESTINATION_BLOCKS[2]), **RECEIVED},
@@ -307,7 +308,7 @@ async def test_the_examples_of_the_openapi_document_are_responses(small_folder: 
 async def test_without_the_index_of_the_destination_a_message_is_pending(
     small_folder: Path,
 ) -> None:
-    """Its delivery may also name a row of another message, while the destination is indexed again."""
+    """While the destination is indexed again, a delivery may name a row of another message."""
     only_source = MadeChain(A[0], chain_id=A), MadeChain(B[0], chain_id=B, indexing=None)
     async with icm_setup(small_folder, *only_source) as setup, client_of(setup) as client:
         page = await request(client, f"{ICM}/messages")

@@ -25,7 +25,7 @@ ALL: dict[str, Any] = {"includeInactiveL1Validators": "true"}
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the URL of an index of the recorded network: of five validators three have a balance."""
+    """Return the URL of an index of the recorded network, in which three of five validators pay."""
     place = f"sqlite:///{tmp_path_factory.mktemp('l1')}/index.db"
     write_all(place, params(), recorded_history())
     return place

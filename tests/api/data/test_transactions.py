@@ -218,8 +218,8 @@ async def test_in_the_sdk_dialect_keys_are_those_of_the_sdks() -> None:
     old, linear = (await get(setup, X_TXS))["transactions"]
     assert linear["consumedUtxos"][0]["outputIndex"] == "3"
     assert linear.keys() == {
-        "txHash", "chainFormat", "timestamp", "txType", "memo", "consumedUtxos", "emittedUtxos", "amountUnlocked",
-        "amountCreated", "blockHeight", "blockHash", "assetCreated",
+        "txHash", "chainFormat", "timestamp", "txType", "memo", "consumedUtxos", "emittedUtxos",
+        "amountUnlocked", "amountCreated", "blockHeight", "blockHash", "assetCreated",
     }  # fmt: skip
     assert {"vertices", "memo"} <= old.keys()
     imported, exported = (await get(setup, C_TXS))["transactions"]

@@ -1,4 +1,4 @@
-"""Origins whose pages may read responses, in the syntax of node settings: exact, or with one star."""
+"""Origins whose pages may read responses, in the syntax of node settings: exact, or one star."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to the node API: the guard of administration, allowed hosts, CORS, and guards of aliases."""
+"""Access to the node API: guard of administration, allowed hosts, CORS, guards of aliases."""
 
 from __future__ import annotations
 

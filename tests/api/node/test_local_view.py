@@ -183,7 +183,7 @@ async def test_a_node_that_lists_them_is_asked_first_and_its_failure_is_an_error
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_the_daemon_lists_validators_if_the_node_does_not_and_calls_it_again_after_ten_minutes(
+async def test_the_daemon_lists_validators_if_the_node_does_not_and_retries_after_ten_minutes(
     status: int,
 ) -> None:
     node = Node([{**LISTED[0][0], "uptimeSeconds": 7}], status=status)

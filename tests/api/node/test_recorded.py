@@ -33,7 +33,7 @@ RECORDING = paths.LOCALNET / "node-api.jsonl"
 DOCUMENT = paths.DOCS / "node-interfaces.md"
 NODE_SPECIFIC_CHECKS = {"bls", "futureupgrade"}
 EXTRA_KEYS = {"vm"}
-"""A chain's message is null at most nodes and an object here; the specification calls it nullable."""
+"""A chain's message is null at most nodes and an object here; the specification has nullable."""
 
 
 def recorded(*sources: str) -> Iterator[dict[str, Any]]:

@@ -34,11 +34,12 @@ from warpseal.ops.profiles.profiler import Profiler
 from warpseal.resources import base as resources
 from warpseal.warp.ids import id_text
 
-SDK_TX_TYPES = """AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,
-ExportTx,
-AdvanceTimeTx, RewardValidatorTx, RemoveSubnetValidatorTx, TransformSubnetTx, AddPermissionlessValidatorTx,
-AddPermissionlessDelegatorTx, BaseTx, TransferSubnetOwnershipTx, ConvertSubnetToL1Tx, RegisterL1ValidatorTx,
-SetL1ValidatorWeightTx, DisableL1ValidatorTx, IncreaseL1ValidatorBalanceTx, UNKNOWN, CreateAssetTx, OperationTx"""
+SDK_TX_TYPES = """\
+AddValidatorTx, AddSubnetValidatorTx, AddDelegatorTx, CreateChainTx, CreateSubnetTx, ImportTx,
+ExportTx, AdvanceTimeTx, RewardValidatorTx, RemoveSubnetValidatorTx, TransformSubnetTx,
+AddPermissionlessValidatorTx, AddPermissionlessDelegatorTx, BaseTx, TransferSubnetOwnershipTx,
+ConvertSubnetToL1Tx, RegisterL1ValidatorTx, SetL1ValidatorWeightTx, DisableL1ValidatorTx,
+IncreaseL1ValidatorBalanceTx, UNKNOWN, CreateAssetTx, OperationTx"""
 
 
 # Operations whose example is made of their schema.
@@ -67,9 +68,7 @@ def parts_of(schema: Any) -> Iterator[dict[str, Any]]:
         yield from parts_of(part)
 
 
-def test_generators_meet_no_array_without_items_no_value_without_type_and_no_null_that_is_never_sent() -> (
-    None
-):
+def test_every_array_has_items_every_value_a_type_and_no_null_stands_for_absence() -> None:
     for schema in parts_of(DOCUMENT["components"]["schemas"]):
         assert schema.get("type") != "array" or "items" in schema, schema
         assert not any(isinstance(value, bool) for value in schema.get("enum", ())), schema

@@ -1,4 +1,4 @@
-"""The endpoint of L1 messages by transaction: its parameters, its headers and its error responses."""
+"""The endpoint of L1 messages by transaction: its parameters, headers and error responses."""
 
 from __future__ import annotations
 

@@ -478,7 +478,7 @@ async def test_ids_in_sentences_are_short_and_chains_and_the_primary_network_hav
     assert text.count("Primary Network") == 2
 
 
-async def test_the_version_of_a_validator_stands_beside_its_state_and_the_last_change_is_a_time_of_day() -> (
+async def test_a_validator_has_its_version_beside_its_state_and_a_time_of_day_of_the_change() -> (
     None
 ):
     row = msgspec.structs.replace(ROWS[0], version="1.15.0")
@@ -613,7 +613,7 @@ async def test_a_forecast_without_losses_has_no_picture_and_a_single_loss_now_ha
     assert '<circle class="loss" cx="0.0" cy="150.0"' in picture_of(html, "forecasts")
 
 
-async def test_the_metrics_link_leads_to_the_metrics_port_of_the_host_that_was_asked_by_the_same_scheme() -> (
+async def test_the_metrics_link_leads_to_the_metrics_port_of_the_requested_host_and_scheme() -> (
     None
 ):
     async with client_of(ApiSetup()) as client:
