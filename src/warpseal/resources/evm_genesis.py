@@ -196,26 +196,19 @@ def _number(value: Any) -> int | None:
     if len(value) > _MAX_DIGITS:
         return None
     try:
-        return (
-            int(value, 16)
-            if value[:2].lower() == "0x"
-            else int(value)
-            if value.isdecimal()
-            else None
-        )
+        if value[:2].lower() == "0x":
+            return int(value, 16)
+        return int(value) if value.isdecimal() else None
     except ValueError:
         return None
 
 
 def _hex_number(value: Any) -> Any:
     number = _number(value)
-    return (
-        UNSET
-        if number is None
-        else value
-        if isinstance(value, str) and value.startswith("0x")
-        else hex(number)
-    )
+    if number is None:
+        return UNSET
+    is_hex = isinstance(value, str) and value.startswith("0x")
+    return value if is_hex else hex(number)
 
 
 def _nullable(value: Any) -> Any:

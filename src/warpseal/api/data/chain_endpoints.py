@@ -165,11 +165,9 @@ async def _find_blockchain(context: PrimaryNetworkContext, chain_id: ChainID) ->
     context.require_fresh([PrimaryChain.P])
     blockchain = await index.blockchain(chain_id)
     is_complete = not p_chain.first_height and not p_chain.lag_s(context.now)
-    return (
-        blockchain
-        if blockchain is not None or is_complete
-        else await context.services.node.blockchain(chain_id)
-    )
+    if blockchain is not None or is_complete:
+        return blockchain
+    return await context.services.node.blockchain(chain_id)
 
 
 def _chain_info(chain: PrimaryChain, context: PrimaryNetworkContext) -> ChainInfo:

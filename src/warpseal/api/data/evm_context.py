@@ -40,8 +40,8 @@ P = TypeVar("P", bound="EvmPage[Any] | HolderPage")
 class EvmRequestContext(RequestContext, frozen=True):
     """One request about an EVM chain.
 
-    progress: progress of the chain, None if no block is indexed.
-    index_error: error of reading the index.
+    progress: The progress of the chain; None if no block is indexed.
+    index_error: The error of reading the index.
     """
 
     chain: EvmChainService
@@ -62,9 +62,7 @@ class EvmRequestContext(RequestContext, frozen=True):
 
     @classmethod
     async def of_chain(cls, context: RequestContext, chain: EvmChainService) -> EvmRequestContext:
-        """Return the context of a chain, its progress among the response headers behind that of
-        other chains.
-        """
+        """Return the context of a chain, and add the chain's progress to the response headers."""
         progress, index_error = None, None
         try:
             progress = await chain.progress()
@@ -124,10 +122,10 @@ async def indexed_contexts(
 def evm_header_item(chain: EvmChainProgress, now: float) -> str:
     """Return the header's item of an EVM chain.
 
-    internal: height up to which creations inside of transactions are complete; none: no node
-        traces.
-    gap: first block that no node can trace.
-    icm: first block whose messages are stored, if it is not the first one of the chain.
+    internal: The height up to which creations inside of transactions are complete; "none" if no
+        node traces.
+    gap: The first block that no node can trace.
+    icm: The first block whose messages are stored, if earlier blocks lack them.
     """
     internal = "none" if chain.traced_height is None else chain.traced_height
     item = f"{header_item(str(chain.evm_chain_id), chain, now)};internal={internal}"
@@ -139,10 +137,9 @@ def evm_header_item(chain: EvmChainProgress, now: float) -> str:
 
 
 async def complete_page(context: EvmRequestContext, read: Callable[[], Awaitable[P]]) -> P:
-    """Return a page for which the indexer was asked for contracts and metadata; they may come
-    within 2 seconds.
+    """Return a page after a request to the indexer for missing contracts and metadata.
 
-    Old metadata is asked for, and nothing waits for it. Raises StoreDown.
+    The page waits for them for at most 2 seconds, and not for old metadata. Raises StoreDown.
     """
     page, index = await read(), context.chain.index
     assert index is not None
@@ -162,9 +159,7 @@ async def complete_page(context: EvmRequestContext, read: Callable[[], Awaitable
 
 
 def _fetchable(context: EvmRequestContext, missing: MissingResults) -> MissingResults:
-    """Return what the indexer fetches: no metadata if its fetching is off."""
-    return (
-        missing
-        if context.chain.has_metadata
-        else replace(missing, tokens=frozenset(), old_tokens=frozenset())
-    )
+    """Return the results that the indexer fetches: no metadata if its fetching is off."""
+    if context.chain.has_metadata:
+        return missing
+    return replace(missing, tokens=frozenset(), old_tokens=frozenset())

@@ -88,11 +88,9 @@ class EvmWording:
         return replace(contract, **description)
 
     def _metadata(self, metadata: NftMetadata) -> NftMetadata:
-        return (
-            metadata
-            if self._for_sdk
-            else replace(metadata, index_status=metadata.index_status.lower())
-        )
+        if self._for_sdk:
+            return metadata
+        return replace(metadata, index_status=metadata.index_status.lower())
 
     def _holder(self, holder: TokenHolder) -> TokenHolder:
         info = self._contracts.of(holder.address)

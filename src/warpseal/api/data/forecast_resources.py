@@ -149,6 +149,10 @@ def _validator(row: ValidatorOutlook, as_of_s: int, *, is_observed: bool) -> Val
     name = id_text(validator.id)
     runs_out = is_l1 and validator.is_active
     left_s, left_at_capacity_s = row.seconds_left, row.seconds_left_at_capacity
+
+    def end_of(seconds_left: int | None) -> int | UnsetType:
+        return as_of_s + seconds_left if runs_out and seconds_left is not None else UNSET
+
     return ValidatorForecast(
         validation_id=name if is_l1 else UNSET,
         tx_hash=UNSET if is_l1 else name,
@@ -159,11 +163,9 @@ def _validator(row: ValidatorOutlook, as_of_s: int, *, is_observed: bool) -> Val
         has_answered=validator.has_answered if is_observed else UNSET,
         balance=str(validator.balance_navax) if is_l1 else UNSET,
         seconds_left=or_unset(left_s),
-        runs_out_at=as_of_s + left_s if runs_out and left_s is not None else UNSET,
+        runs_out_at=end_of(left_s),
         seconds_left_at_capacity=or_unset(left_at_capacity_s) if is_l1 else UNSET,
-        runs_out_at_capacity=as_of_s + left_at_capacity_s
-        if runs_out and left_at_capacity_s is not None
-        else UNSET,
+        runs_out_at_capacity=end_of(left_at_capacity_s),
         ends_at=or_unset(validator.end_s),
     )
 

@@ -5,6 +5,7 @@ forecasts.
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -96,21 +97,17 @@ async def list_l1_validators(context: PrimaryNetworkContext) -> Response:
 def node_page(
     validations: Sequence[Validation], query: ValidationQuery, page: PageRequest
 ) -> Page[Validation]:
-    """Return a page of the validations that a node reports; the position is the last one's start
-    and id.
+    """Return a page of the validations that a node reports.
+
+    The position is the start and the id of the last validation.
     """
     is_newest_first = query.order is SortOrder.DESC
     ordered = sorted(validations, key=_start_and_id, reverse=is_newest_first)
     if page.after is not None:
         last_shown: Any = page.after
+        is_behind = operator.lt if is_newest_first else operator.gt
         ordered = [
-            validation
-            for validation in ordered
-            if (
-                _start_and_id(validation) < last_shown
-                if is_newest_first
-                else _start_and_id(validation) > last_shown
-            )
+            validation for validation in ordered if is_behind(_start_and_id(validation), last_shown)
         ]
     items = tuple(ordered[: page.size])
     return Page(items, _start_and_id(items[-1]) if len(ordered) > page.size else None)

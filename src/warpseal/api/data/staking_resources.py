@@ -162,14 +162,15 @@ def validation_resource(
     if isinstance(state, ActiveState):
         assert connectivity is not None
         rewards = _rewards(state.potential, text)
+        stake_percentage = 0.0
+        if state.total_stake:
+            stake_percentage = round(100 * validation.staked / state.total_stake, 8)
         return ActiveValidatorDetails(
             **common,
             delegator_count=state.delegator_count,
             amount_delegated=UNSET if state.delegated is None else str(state.delegated),
             delegation_capacity=UNSET if state.capacity is None else str(state.capacity),
-            stake_percentage=round(100 * validation.staked / state.total_stake, 8)
-            if state.total_stake
-            else 0.0,
+            stake_percentage=stake_percentage,
             uptime_performance=connectivity.uptime,
             avalanche_go_version=connectivity.version or UNSET,
             potential_rewards=rewards,

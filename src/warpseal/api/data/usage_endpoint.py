@@ -95,11 +95,9 @@ def _range(
     Raises InvalidRequest.
     """
     until = _day(values["endTimestamp"]) if "endTimestamp" in values else now
-    since = (
-        _day(values["startTimestamp"])
-        if "startTimestamp" in values
-        else until - _DEFAULT_DAYS[level] * DAY_S
-    )
+    since = until - _DEFAULT_DAYS[level] * DAY_S
+    if "startTimestamp" in values:
+        since = _day(values["startTimestamp"])
     if since > until:
         raise InvalidRequest("startTimestamp", f"{since} is after the end, {until}")
     if since == until and "endTimestamp" in values:
@@ -158,11 +156,9 @@ def _paths(path: str, aliases: ChainAliases | None) -> Iterator[str]:
     if aliases is not None and len(segments) > 1 and segments[0] == "ext":
         if segments[1] not in _CHAIN_SEGMENTS and aliases.find(segments[1]) is not None:
             segments.insert(1, _CHAIN_SEGMENTS[0])
-        chain_id = (
-            aliases.find(segments[2])
-            if segments[1] in _CHAIN_SEGMENTS and len(segments) > 2
-            else None
-        )
+        chain_id = None
+        if segments[1] in _CHAIN_SEGMENTS and len(segments) > 2:
+            chain_id = aliases.find(segments[2])
         for name in aliases.aliases_of(chain_id) if chain_id is not None else ():
             yield "/" + "/".join([*segments[:2], name, *segments[3:]])
     yield "/" + "/".join(segments)

@@ -142,12 +142,7 @@ def _value_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
 
 def with_example(operation: Mapping[str, Any], example: OperationExample) -> dict[str, Any]:
     """Return the description of an operation with its example."""
-    parameters = [
-        {**parameter, "example": example.parameters[parameter["name"]]}
-        if parameter["name"] in example.parameters
-        else parameter
-        for parameter in operation["parameters"]
-    ]
+    parameters = [_with_value(parameter, example) for parameter in operation["parameters"]]
     described = {**operation, "parameters": parameters}
     if example.bodies:
         body = operation["requestBody"]
@@ -161,6 +156,14 @@ def with_example(operation: Mapping[str, Any], example: OperationExample) -> dic
         }
         described["responses"] = {**operation["responses"], **responses}
     return described
+
+
+def _with_value(parameter: Mapping[str, Any], example: OperationExample) -> Mapping[str, Any]:
+    """Return the description of a parameter with its value in the example, if it has one."""
+    name = parameter["name"]
+    if name not in example.parameters:
+        return parameter
+    return {**parameter, "example": example.parameters[name]}
 
 
 def _with(content: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
