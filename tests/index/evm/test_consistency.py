@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.index.evm.fixtures import IS_ERC721, open_engine, open_writer
-from tests.index.evm.histories import History
+from tests.index.evm.histories import ZERO, History, address, made_block, transfer
 from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer
 from warpseal.index.evm import consistency
 from warpseal.index.evm.writer import EvmIndexWriter
@@ -75,6 +75,45 @@ def test_an_index_of_any_history_is_consistent_and_has_the_written_facts(
             }
             assert set(consistency.blocks_of_token(connection, token, 100)) == moved
             assert moved <= set(consistency.blocks_of_contract(connection, token.contract))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("first", [0, 20])
+@pytest.mark.parametrize("seed", range(8))
+def test_an_index_is_consistent_however_its_blocks_were_cut(
+    tmp_path: Path, seed: int, first: int
+) -> None:
+    url, random = f"sqlite:///{tmp_path}/index.db", Random(seed)
+    history = History(seed)
+    blocks = history.blocks(90)[first:]
+    with open_writer(url, first) as writer:
+        if first:
+            writer.begin(first, blocks[0].parent_hash)
+        while blocks:
+            count = random.choice((1, 1, 3, 20))
+            write(writer, blocks[:count])
+            blocks = blocks[count:]
+            heights = [height for height, _ in writer.traces.next_blocks(100)]
+            if heights and random.random() < 0.3:
+                traced = [history.traced[height] for height in heights if height in history.traced]
+                writer.traces.write(heights[0], heights[-1], traced)
+    engine = open_engine(url)
+    with engine.connect() as connection, connection.snapshot():
+        assert list(consistency.find_inconsistencies(connection)) == []
+    engine.dispose()
+
+
+def test_a_collection_that_lost_its_last_token_is_consistent(file_url: str) -> None:
+    owner = address(1_000)
+    with open_writer(file_url) as writer:
+        # A derivation sees both transfers in a batch, and no holder at its end.
+        writer.write([made_block(0)])
+        writer.write([made_block(1, [transfer(0, 1, 5, ZERO, owner)])])
+        writer.write([made_block(2, [transfer(0, 1, 5, owner, ZERO)])])
+    engine = open_engine(file_url)
+    with engine.connect() as connection, connection.snapshot():
+        assert list(consistency.find_inconsistencies(connection)) == []
+        assert connection.fetch("SELECT holders, tokens FROM nft_totals") == [(0, 0)]
     engine.dispose()
 
 
