@@ -110,12 +110,11 @@ class Index:
         self._reader.damage.forget()
         # An old report means that the indexer is stopped, or reaches no node.
         oldest = self._now() - self._settings.node_height_ttl_s
-        self._progress = tuple(
-            replace(chain, is_node_behind=True)
-            if chain.height is not None and chain.reported_at < oldest
-            else chain
-            for chain in chains
-        )
+        progress = []
+        for chain in chains:
+            is_old = chain.height is not None and chain.reported_at < oldest
+            progress.append(replace(chain, is_node_behind=True) if is_old else chain)
+        self._progress = tuple(progress)
         heights = {chain.chain: _height(chain) for chain in self._progress}
         if any(heights.get(chain.chain, -1) < _height(chain) for chain in before):
             # The indexer rebuilds the rows: keys have another meaning now.

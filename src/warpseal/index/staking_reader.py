@@ -54,14 +54,15 @@ def validations(
     if node is None:
         return Page(())
     is_newest_first = query.order is SortOrder.DESC
-    begin: Sequence[Any] = page.after or ((_END, _END) if is_newest_first else (-1, -1))
-    text = _VALIDATIONS.format(
-        beyond="<" if is_newest_first else ">",
-        order="DESC" if is_newest_first else "ASC",
-        state=""
-        if query.status is None
-        else f" AND s.state = {_STATUSES.index(query.status.value)}",
-    )
+    begin: Sequence[Any] = (-1, -1)
+    beyond, order, state = ">", "ASC", ""
+    if is_newest_first:
+        begin, beyond, order = (_END, _END), "<", "DESC"
+    if page.after:
+        begin = page.after
+    if query.status is not None:
+        state = f" AND s.state = {_STATUSES.index(query.status.value)}"
+    text = _VALIDATIONS.format(beyond=beyond, order=order, state=state)
     rows = session.rows(text, node, *begin, page.size + 1)
     first = [
         (Staking.from_row(columns, tx_id), _SubnetLimits(total_stake, max_stake, factor))

@@ -261,8 +261,6 @@ def ids_of(period: StakingPeriod) -> Iterable[bytes]:
 
 
 def _share(staking: Staking, validator: Staking) -> int:
-    return (
-        split_reward(staking.potential or 0, validator.shares)[0]
-        if validator.shares is not None
-        else 0
-    )
+    if validator.shares is None:
+        return 0
+    return split_reward(staking.potential or 0, validator.shares)[0]

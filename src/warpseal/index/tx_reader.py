@@ -243,6 +243,9 @@ class _TxReader:
     def _asset_created(self, key: int) -> resources.AssetCreated:
         asset = self._session.asset_of(key)
         is_fixed, created_at = self._assets[key]
+        cap = base.PrimaryNetworkAssetCap.VARIABLE
+        if is_fixed:
+            cap = base.PrimaryNetworkAssetCap.FIXED
         return resources.AssetCreated(
             asset_id=id_text(asset.asset_id),
             name=asset.name,
@@ -250,9 +253,7 @@ class _TxReader:
             denomination=asset.denomination,
             type=asset.type,
             created_at_timestamp=created_at,
-            cap=base.PrimaryNetworkAssetCap.FIXED
-            if is_fixed
-            else base.PrimaryNetworkAssetCap.VARIABLE,
+            cap=cap,
         )
 
     def _c(self, row: TxRow) -> resources.CChainTransaction:
@@ -342,11 +343,9 @@ class _TxReader:
         return asset_amount(self._session.asset_of(asset), amount)
 
     def _chain(self, chain: ChainRef) -> str:
-        return (
-            self._text.chain_id(CHAINS[chain])
-            if isinstance(chain, int)
-            else shared_id_text(ChainID(chain))
-        )
+        if isinstance(chain, int):
+            return self._text.chain_id(CHAINS[chain])
+        return shared_id_text(ChainID(chain))
 
 
 def reward_addresses(session: ReadSession, detail: StakeDetail) -> tuple[Address, ...]:

@@ -322,14 +322,11 @@ class XChainProcessor:
             except LedgerError as error:
                 raise ChainStopped(StopReason.CONTRADICTION, 0, str(error), container.raw) from None
             self._index.outputs.follow((effects,))
-            time_s = (
-                min(container.accepted_at_s, linearized_s)
-                if linearized_s
-                else container.accepted_at_s
-            )
-            records.append(
-                XPreLinearizationRecord(container.index, time_s, (effects,), container.raw)
-            )
+            time_s = container.accepted_at_s
+            if linearized_s:
+                time_s = min(time_s, linearized_s)
+            record = XPreLinearizationRecord(container.index, time_s, (effects,), container.raw)
+            records.append(record)
         self._index.write(records, is_complete=self._is_complete)
 
     def _apply(self, unwrapped: UnwrappedBlock[XBlock]) -> XRecord:

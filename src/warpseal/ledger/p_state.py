@@ -389,17 +389,13 @@ class BlockEffectsBuilder:
 
         Raises LedgerError if the inputs do not pay the outputs.
         """
-        payments = self._payments
-        paid = (
-            [output for output in effects.emitted if output.id not in payments]
-            if payments
-            else effects.emitted
-        )
-        deposit = (
-            ((self.state.params.staking_asset_id, effects.l1_balance),)
-            if effects.l1_balance
-            else ()
-        )
+        paid: Sequence[LedgerOutput] = effects.emitted
+        if payments := self._payments:
+            # The chain itself pays these, so the inputs need not.
+            paid = [output for output in paid if output.id not in payments]
+        deposit: tuple[tuple[AssetID, int], ...] = ()
+        if effects.l1_balance:
+            deposit = ((self.state.params.staking_asset_id, effects.l1_balance),)
         effects.burned = self.flow.burned(effects.tx, effects.consumed, paid, deposit)
         return effects
 

@@ -75,9 +75,10 @@ def describe_staking(tx_id: TxID, tx: StakingTx) -> StakingPeriod:
     is_delegation, subnet_id = False, PRIMARY_NETWORK
     validation_owner: OutputOwners | None = None
     delegation_owner: OutputOwners | None = None
+    shares: int | None = None
     match tx:
         case AddValidatorTx():
-            terms = tx.validator
+            terms, shares = tx.validator, tx.delegation_shares
             validation_owner = delegation_owner = tx.rewards_owner
         case AddDelegatorTx():
             terms, is_delegation, validation_owner = tx.validator, True, tx.rewards_owner
@@ -85,10 +86,9 @@ def describe_staking(tx_id: TxID, tx: StakingTx) -> StakingPeriod:
             terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
         case AddPermissionlessValidatorTx():
             terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
-            validation_owner, delegation_owner = (
-                tx.validator_rewards_owner,
-                tx.delegator_rewards_owner,
-            )
+            shares = tx.delegation_shares
+            validation_owner = tx.validator_rewards_owner
+            delegation_owner = tx.delegator_rewards_owner
         case AddPermissionlessDelegatorTx():
             terms, subnet_id = tx.validator.validator, tx.validator.subnet_id
             is_delegation, validation_owner = True, tx.rewards_owner
@@ -100,11 +100,7 @@ def describe_staking(tx_id: TxID, tx: StakingTx) -> StakingPeriod:
         end_s=terms.end_s,
         weight=terms.weight,
         is_delegation=is_delegation,
-        shares=(
-            tx.delegation_shares
-            if isinstance(tx, AddValidatorTx | AddPermissionlessValidatorTx)
-            else None
-        ),
+        shares=shares,
         stake_asset_id=(
             tx.stake[0].asset_id if not isinstance(tx, AddSubnetValidatorTx) and tx.stake else None
         ),

@@ -69,6 +69,9 @@ class UtxoFlow:
             if self.spend(tx, key, spending.asset_id, amount, created_on):
                 digest = digest or hash_unsigned_tx(tx.encode_unsigned())
                 addresses = recover_signers(digest, signatures_of(tx, credential))
+                stakeable_locktime = 0
+                if isinstance(spending.input, LockIn):
+                    stakeable_locktime = spending.input.locktime
                 reconstructed = LedgerOutput(
                     id=key,
                     tx_id=spending.tx_id,
@@ -78,9 +81,7 @@ class UtxoFlow:
                     addresses=addresses,
                     threshold=len(spending.input.signature_indices),
                     locktime=0,
-                    stakeable_locktime=spending.input.locktime
-                    if isinstance(spending.input, LockIn)
-                    else 0,
+                    stakeable_locktime=stakeable_locktime,
                     created_on=created_on,
                     held_on=self.chain_id,
                     is_complete=False,

@@ -244,11 +244,7 @@ def stored_block(connection: Connection, number: int) -> EvmBlockFacts | None:
     txs = {tx_key_of(transfer.key, transfer.tx_index) for transfer in transfers} | {
         row.tx for row in creations
     }
-    hashes = (
-        bulk.run(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", sorted(txs))
-        if txs
-        else ()
-    )
+    hashes = bulk.fetch_by_keys(connection, "SELECT key, hash FROM txs WHERE key IN {keys}", txs)
     return EvmBlockFacts(
         number=number,
         hash=bytes(block.hash),
