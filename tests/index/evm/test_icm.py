@@ -294,7 +294,7 @@ def test_a_warp_message_of_a_look_alike_is_a_raw_one_and_one_of_another_network_
             message.id for message in messages
         ]
         keys = [row[0] for row in connection.fetch("SELECT key FROM icm_sends ORDER BY key")]
-        stored = icm_messages(ReadSession(connection), 0.0, keys)
+        stored = icm_messages(ReadSession(connection), keys)
     assert_consistent(any_index_url, [A])
     # Each has the Warp message of its own log, and validators sign only those of their network and
     # chain.

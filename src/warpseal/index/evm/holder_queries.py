@@ -94,7 +94,6 @@ class _PageExhausted(Exception):
 
 def holders_above(
     session: ReadSession,
-    _: float,
     query: HolderQuery,
     page: PageRequest,
     at_block: int | None = None,
@@ -130,7 +129,7 @@ def holders_above(
     )
 
 
-def unlisted_kind(session: ReadSession, _: float, contract: bytes) -> ErcType | None:
+def unlisted_kind(session: ReadSession, contract: bytes) -> ErcType | None:
     """Return the kind of a contract whose ERC-20 balances are not listed because of it; None of any
     other contract.
     """

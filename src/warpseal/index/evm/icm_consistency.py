@@ -192,7 +192,7 @@ def sample_messages(connection: Connection, count: int, random: Random) -> list[
 
 def read_message(connection: Connection, key: int) -> SampledMessage:
     """Return a message as it is now."""
-    message = icm_messages(ReadSession(connection), 0.0, [key])[key]
+    message = icm_messages(ReadSession(connection), [key])[key]
     id_ = message.message_id
     if isinstance(message, ReceivedMessage):
         # Of a messenger that counts from the first block of the chain on.

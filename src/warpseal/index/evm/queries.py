@@ -321,7 +321,7 @@ def token(
     """Return one token, held or not, of two with this id the one that is held; an empty page if it
     is unknown.
     """
-    keys = token_keys(session, now, contract, token_id)
+    keys = token_keys(session, contract, token_id)
     holders = dict(session.by_keys("SELECT token, holder FROM owners WHERE token IN {keys}", keys))
     rows = [
         OwnerRow(key, holders.get(key, 0))
@@ -351,7 +351,7 @@ def deployments(
     return EvmPage(reader.deployments(first), more, reader.missing)
 
 
-def token_keys(session: ReadSession, _: float, contract: bytes, token_id: int) -> Sequence[int]:
+def token_keys(session: ReadSession, contract: bytes, token_id: int) -> Sequence[int]:
     """Return the keys of the tokens with an id: at most one of each standard."""
     number = _collection(session, contract)
     if number is None:

@@ -83,7 +83,7 @@ class ContractRow(NamedTuple):
         )
 
 
-_UNKNOWN_CONTRACT: Final = ContractRow(False, None, None, None, None, None)
+UNKNOWN_CONTRACT: Final = ContractRow(False, None, None, None, None, None)
 
 
 class _DocumentRow(NamedTuple):
@@ -283,7 +283,7 @@ class ResourceReader:
         self._contracts |= read_contracts(self._session, contracts)
 
     def _contract(self, contract: int) -> ContractRow:
-        row = self._contracts.get(contract, _UNKNOWN_CONTRACT)
+        row = self._contracts.get(contract, UNKNOWN_CONTRACT)
         if row.is_due:
             self._missing_contracts.add(contract)
         elif row.is_old(self._now):
@@ -319,7 +319,7 @@ class ResourceReader:
         )
 
     def _holder(self, key: int) -> evm.TokenHolder:
-        row = self._contracts.get(key, _UNKNOWN_CONTRACT)
+        row = self._contracts.get(key, UNKNOWN_CONTRACT)
         if row.erc_type in (None, evm.ErcType.UNKNOWN):
             return evm.TokenHolder(address=self._address_text(key))
         return evm.TokenHolder(
