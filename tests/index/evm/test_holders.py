@@ -249,7 +249,8 @@ async def test_holders_above_a_threshold_are_those_of_the_model(
                 monkeypatch.setattr(holder_queries, "MAX_HOLDERS", 3)
                 monkeypatch.setattr(holder_queries, "MAX_HISTORIES", 1)
                 monkeypatch.setattr(holder_queries, "MAX_BALANCES", 2)
-                monkeypatch.setattr(holder_queries, "_BALANCE_ROWS", (1, 2))
+                monkeypatch.setattr(holder_queries, "_FIRST_BALANCE_ROWS", 1)
+                monkeypatch.setattr(holder_queries, "_MORE_BALANCE_ROWS", 2)
             holders, page = await read(index, query, random.choice((1, 2, 3, 100)))
             assert holders == model.above(query, len(history) - 1), query
             assert page.events_inconsistent == (query.contract in model.inconsistent)

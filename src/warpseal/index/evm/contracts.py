@@ -36,25 +36,62 @@ _STANDARDS: Final = (
 )
 _MAX_DECIMALS: Final = 255
 _MAX_KEY: Final = 2**63 - 1
-_DUE: Final = (
-    "SELECT contract FROM contracts WHERE due_from IS NOT NULL AND contract > ? AND contract <= ?"
-    " ORDER BY contract LIMIT ?"
-)
-_REQUESTED: Final = (
-    "SELECT r.subject FROM requests r JOIN contracts c ON c.contract = r.subject WHERE r.kind = ?"
-    " ORDER BY r.requested_at, r.subject LIMIT ?"
-)
-_TO_CALL: Final = (
-    "SELECT i.key, i.id, coalesce((SELECT c.standards FROM collections c WHERE c.contract = i.key), 0)"
-    " FROM ids i WHERE i.key IN {keys}"
-)
+_DUE: Final = """
+    SELECT contract
+    FROM contracts
+    WHERE due_from IS NOT NULL AND contract > ? AND contract <= ?
+    ORDER BY contract
+    LIMIT ?
+"""
+_REQUESTED: Final = """
+    SELECT r.subject
+    FROM requests r
+    JOIN contracts c ON c.contract = r.subject
+    WHERE r.kind = ?
+    ORDER BY r.requested_at, r.subject
+    LIMIT ?
+"""
+_TO_CALL: Final = """
+    SELECT
+        i.key,
+        i.id,
+        coalesce((SELECT c.standards FROM collections c WHERE c.contract = i.key), 0)
+    FROM ids i
+    WHERE i.key IN {keys}
+"""
+_STORED: Final = """
+    SELECT i.id, i.key, c.due_from
+    FROM ids i
+    JOIN contracts c ON c.contract = i.key
+    WHERE i.prefix IN {keys}
+"""
+_SET_DUE: Final = "UPDATE contracts SET due_from = ? WHERE contract = ?"
 _CREATIONS_OF: Final = "SELECT contract, tx FROM creations WHERE contract IN {keys}"
-_KNOWN: Final = "SELECT i.id, i.key, c.due_from FROM ids i JOIN contracts c ON c.contract = i.key WHERE i.prefix IN {keys}"
+_BLOCKS_BEHIND: Final = """
+    SELECT number, needs_trace
+    FROM blocks
+    WHERE number > ?
+    ORDER BY number
+    LIMIT ?
+"""
+_GAPS: Final = """
+    SELECT first, "last"
+    FROM trace_gaps
+    ORDER BY first
+    LIMIT ?
+"""
+_TOUCHED_GAPS: Final = """
+    SELECT first, "last"
+    FROM trace_gaps
+    WHERE first <= ? AND "last" >= ?
+    ORDER BY first
+"""
 
 
 class ContractWriter:
-    """Returns contracts in turn, so that one that cannot be called does not hold up the others, and
-    writes results.
+    """Returns contracts in turn, and writes the results of their calls.
+
+    A contract that cannot be called does not hold up the others.
     """
 
     def __init__(self, session: EvmWriteSession) -> None:
@@ -66,42 +103,43 @@ class ContractWriter:
         self._last = 0
 
     def to_call(self, limit: int, *, only_requested: bool = False) -> Sequence[ContractToCall]:
-        """Return contracts without results or with old ones: those that pages wait for, then the
-        others in turn.
+        """Return contracts without results or with old ones.
 
-        A contract is returned again by later calls until `write` has its results.
+        The contracts that pages wait for come first, then the others in turn. A contract is
+        returned again by later calls until `write` has its results.
         """
         with self._session.reading() as connection:
-            requested = [
-                row[0] for row in connection.fetch(_REQUESTED, int(RequestKind.CONTRACT), limit)
-            ]
+            rows = connection.fetch(_REQUESTED, int(RequestKind.CONTRACT), limit)
+            requested = [contract for (contract,) in rows]
             keys = dict.fromkeys(requested)
-            if (free := 0 if only_requested else limit - len(requested)) > 0:
-                # Those behind the last one, and then from the first one on.
-                due = list(connection.fetch(_DUE, self._last, _MAX_KEY, free))
-                if len(due) < free:
-                    due += connection.fetch(_DUE, 0, self._last, free - len(due))
-                for (key,) in due:
-                    keys[key] = None
-                    self._last = key
-            rows = {
-                key: (bytes(raw), standards)
+            free = limit - len(requested)
+            if free > 0 and not only_requested:
+                keys |= dict.fromkeys(self._next_due(connection, free))
+            contracts = {
+                key: ContractToCall(bytes(raw), _STANDARDS[standards], key in requested)
                 for key, raw, standards in bulk.run(connection, _TO_CALL, keys)
             }
-        return [
-            ContractToCall(rows[key][0], _STANDARDS[rows[key][1]], key in requested)
-            for key in keys
-            if key in rows
-        ]
+        return [contracts[key] for key in keys if key in contracts]
+
+    def _next_due(self, connection: Connection, limit: int) -> list[int]:
+        """Return the contracts behind the last returned one, and then from the first one on."""
+        due = list(connection.fetch(_DUE, self._last, _MAX_KEY, limit))
+        if len(due) < limit:
+            due += connection.fetch(_DUE, 0, self._last, limit - len(due))
+        contracts = [contract for (contract,) in due]
+        if contracts:
+            self._last = contracts[-1]
+        return contracts
 
     def write(self, results: Sequence[ContractFacts]) -> None:
-        """Write the results of calls, after which requests for these contracts are done; skip
-        unknown contracts.
+        """Write the results of calls, which end the requests for these contracts.
+
+        Contracts without a row are skipped.
         """
         by_address = {result.address: result for result in results}
         rows, done = [], []
         with self._session.adding() as connection:
-            for raw, key, due_from in list(bulk.fetch_by_id(connection, _KNOWN, by_address)):
+            for raw, key, due_from in list(bulk.fetch_by_id(connection, _STORED, by_address)):
                 result = by_address[raw]
                 # A call that began below the height of an upgrade or a first event did not see it:
                 # it stays due.
@@ -115,7 +153,7 @@ class ContractWriter:
 class TraceWriter:
     """Writes the creations of traces, behind the blocks.
 
-    end_destroyed: called with the new recreations.
+    end_destroyed: ends the holdings of contracts that the traces show to be created again.
     """
 
     def __init__(self, session: EvmWriteSession, end_destroyed: EndDestroyed) -> None:
@@ -123,8 +161,9 @@ class TraceWriter:
         self._end_destroyed = end_destroyed
 
     def height(self) -> int:
-        """Return the height up to which all blocks are traced or need no trace; first height - 1
-        for none.
+        """Return the height up to which all blocks are traced or need no trace.
+
+        Without such a block it is the first height - 1.
         """
         traced = self._session.started_row().traced
         with self._session.reading() as connection:
@@ -132,34 +171,32 @@ class TraceWriter:
             return rows[0][0] if rows else traced
 
     def next_blocks(self, limit: int) -> Sequence[tuple[int, bool]]:
-        """Return the next heights in order, and whether each needs a trace: a transaction used
-        26,500 gas.
+        """Return the next heights in order, and whether each needs a trace.
 
-        They begin behind the last height of `write`, gaps included.
+        A block needs one if a transaction used 26,500 gas. The heights begin behind the last height
+        of `write`, gaps included.
         """
         traced = self._session.started_row().traced
-        text = "SELECT number, needs_trace FROM blocks WHERE number > ? ORDER BY number LIMIT ?"
         with self._session.reading() as connection:
             return [
                 (number, bool(needs_trace))
-                for number, needs_trace in connection.fetch(text, traced, limit)
+                for number, needs_trace in connection.fetch(_BLOCKS_BEHIND, traced, limit)
             ]
 
     def gaps(self, limit: int) -> Sequence[tuple[int, int]]:
         """Return ranges of heights, both included, that no node could trace, lowest first."""
-        text = 'SELECT first, "last" FROM trace_gaps ORDER BY first LIMIT ?'
         with self._session.reading() as connection:
-            return [(first, last) for first, last in connection.fetch(text, limit)]
+            return [(first, last) for first, last in connection.fetch(_GAPS, limit)]
 
     def write(
         self, first: int, last: int, blocks: Sequence[TracedBlock], gaps: Iterable[int] = ()
     ) -> None:
-        """Write the creations of traces, and mark the heights from `first` to `last` as traced,
-        except for the gaps.
+        """Write the creations of traces, and mark the heights from `first` to `last` as traced.
 
-        blocks: only blocks with creations. Creations that receipts showed may be among them. The
-            range either follows the last one, or lies in a gap.
-        Raises OutOfOrder.
+        The range either follows the last one, or lies in a gap. Raises OutOfOrder.
+
+        blocks: the blocks with creations. Creations that receipts showed may be among them.
+        gaps: the heights of the range that no node could trace.
         """
         chain = self._session.started_row()
         if first > chain.traced + 1 or last > chain.height:
@@ -172,9 +209,8 @@ class TraceWriter:
                 for block in blocks
                 for index, raw in block.tx_hashes.items()
             }
-            bulk.insert_new(
-                connection, TXS, sorted((key, hashes[key]) for key in {row.tx for row in rows})
-            )
+            txs = sorted({row.tx for row in rows})
+            bulk.insert_new(connection, TXS, [(tx, hashes[tx]) for tx in txs])
             add_address_creations(connection, rows)
             self._end_destroyed(connection, chain, recreations)
             chain.traced = max(chain.traced, last)
@@ -187,31 +223,34 @@ def add_new(connection: Connection, contracts: Iterable[int]) -> None:
 
 
 def add_due(connection: Connection, contracts: Sequence[int], height: int) -> None:
-    """Add contracts, or have existing ones called again: they have emitted the first event of a
-    standard.
+    """Have contracts called that have emitted the first event of a standard.
 
     height: height of the event or above. A call at a lower height did not see the event.
     """
     if contracts:
         add_new(connection, contracts)
-        later = f"UPDATE contracts SET due_from = {height:d} WHERE contract IN {{keys}} AND coalesce(due_from, -1) < ?"
-        bulk.run(connection, later, contracts, height)
+        # The height is part of the text, since values come behind the keys.
+        set_due = f"""
+            UPDATE contracts
+            SET due_from = {height:d}
+            WHERE contract IN {{keys}} AND coalesce(due_from, -1) < ?
+        """
+        bulk.run(connection, set_due, contracts, height)
 
 
 def mark_upgraded(connection: Connection, upgraded: dict[bytes, int]) -> None:
     """Have contracts called again at the height of their upgrade or above."""
-    for raw, key, due_from in list(bulk.fetch_by_id(connection, _KNOWN, upgraded)):
-        if upgraded[raw] > (-1 if due_from is None else due_from):
-            connection.run(
-                "UPDATE contracts SET due_from = ? WHERE contract = ?", upgraded[raw], key
-            )
+    for raw, key, due_from in list(bulk.fetch_by_id(connection, _STORED, upgraded)):
+        if due_from is None or upgraded[raw] > due_from:
+            connection.run(_SET_DUE, upgraded[raw], key)
 
 
 def write_creations(
     connection: Connection, session: EvmWriteSession, blocks: Sequence[EvmBlockFacts | TracedBlock]
 ) -> tuple[list[CreationRow], list[Recreation]]:
-    """Write the creations of blocks, and return their rows and the new recreations; existing rows
-    stay.
+    """Write the creations of blocks, and return their rows and the new recreations.
+
+    Existing rows stay.
     """
     creations = [
         (block_key(block.number, creation.tx_index), creation)
@@ -237,16 +276,15 @@ def write_creations(
         )
         for tx, creation in creations
     ]
-    before = _creations_of(connection, rows)
-    bulk.insert_new(connection, CREATIONS, sorted(rows, key=lambda row: row[:2]))
+    # A recreation is new if it was none before these rows: traces repeat creations of receipts.
+    before = _recreations(_creations_of(connection, rows))
+    ordered = sorted(rows, key=lambda row: (row.tx, row.position))
+    bulk.insert_new(connection, CREATIONS, ordered)
     add_new(connection, [row.contract for row in rows])
-    earlier = {(recreation.contract, recreation.tx) for recreation in _recreations(before)}
-    recreations = _recreations(_creations_of(connection, rows))
-    return rows, [
-        recreation
-        for recreation in recreations
-        if (recreation.contract, recreation.tx) not in earlier
-    ]
+    after = _recreations(_creations_of(connection, rows))
+    earlier = {(recreation.contract, recreation.tx) for recreation in before}
+    new = [item for item in after if (item.contract, item.tx) not in earlier]
+    return rows, new
 
 
 def find_recreations(connection: Connection, creations: Sequence[CreationRow]) -> list[Recreation]:
@@ -256,13 +294,10 @@ def find_recreations(connection: Connection, creations: Sequence[CreationRow]) -
 
 
 def _creations_of(connection: Connection, creations: Sequence[CreationRow]) -> dict[int, set[int]]:
-    """Return the transactions that created the contracts of these creations, as far as they are
-    stored.
-    """
+    """Return the stored transactions that created the contracts of these creations."""
+    contracts = {row.contract for row in creations}
     txs: dict[int, set[int]] = {}
-    for contract, tx in bulk.fetch_by_keys(
-        connection, _CREATIONS_OF, {row.contract for row in creations}
-    ):
+    for contract, tx in bulk.fetch_by_keys(connection, _CREATIONS_OF, contracts):
         txs.setdefault(contract, set()).add(tx)
     return txs
 
@@ -291,22 +326,16 @@ def _result_columns(
     name = None if result.name is None else encode_text(result.name)
     symbol = None if result.symbol is None else encode_text(result.symbol)
     decimals = result.decimals
-    is_known = decimals is not None and 0 <= decimals <= _MAX_DECIMALS
-    return (
-        ERC_TYPES.index(result.erc_type),
-        name,
-        symbol,
-        decimals if is_known else None,
-        result.height,
-    )
+    if decimals is not None and not 0 <= decimals <= _MAX_DECIMALS:
+        decimals = None
+    return ERC_TYPES.index(result.erc_type), name, symbol, decimals, result.height
 
 
 def _mark_traced(connection: Connection, first: int, last: int, gaps: Sequence[int]) -> None:
     """Mark the heights from `first` to `last` as traced, except for gaps, which are sorted."""
-    text = 'SELECT first, "last" FROM trace_gaps WHERE first <= ? AND "last" >= ? ORDER BY first'
     # Ranges that touch the marked one are read as well, so that neighbouring gaps become one row.
     # They are cut, not dropped, since a late trace may lie in the middle of a gap.
-    touched = [(low, high) for low, high in connection.fetch(text, last + 1, first - 1)]
+    touched = [(low, high) for low, high in connection.fetch(_TOUCHED_GAPS, last + 1, first - 1)]
     ranges = [(low, min(high, first - 1)) for low, high in touched if low < first]
     ranges += [(height, height) for height in gaps if first <= height <= last]
     ranges += [(max(low, last + 1), high) for low, high in touched if high > last]

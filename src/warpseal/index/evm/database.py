@@ -29,15 +29,21 @@ MIGRATIONS: Final = Migrations(VERSIONS, create_first_tables)
 _PAGE_BYTES: Final = 8_192
 _SCHEMA_DIGITS: Final = 16
 _SCHEMA: Final = re.compile(rf"warpseal_evm_[0-9a-f]{{{_SCHEMA_DIGITS}}}")
-_SCHEMAS: Final = "SELECT n.nspname FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid WHERE c.relname = 'chain'"
+_SCHEMAS: Final = """
+    SELECT n.nspname
+    FROM pg_namespace n
+    JOIN pg_class c ON c.relnamespace = n.oid
+    WHERE c.relname = 'chain'
+"""
 
 
 def evm_index_url(settings: IndexSettings, folder: Path | None, chain_id: ChainID) -> StoreUrl:
-    """Return the URL of a chain's index: that of its entry, or a file in a folder, or a schema of
-    `index-url`.
+    """Return the URL of a chain's index.
+
+    It is the URL of the chain's entry, or a file in a folder, or a schema of `index-url`.
 
     folder: the network's folder of a daemon; the folder of the file that `index-url` names wins.
-    Raises StartupError if there is no place for it.
+    Raises StartupError if there is no place for the index.
     """
     name, place = f"{id_text(chain_id)}.db", settings.place(EVM_INDEX, chain_id)
     url = resolve_url(place.url, None if folder is None else folder / FOLDER, name)
@@ -70,7 +76,7 @@ def find_chains(url: StoreUrl) -> set[ChainID]:
     try:
         with translate_errors(engine), engine.connect() as connection:
             names = [name for (name,) in connection.fetch(_SCHEMAS) if _SCHEMA.fullmatch(name)]
-            queries = (f"SELECT chain_id FROM {name}.chain" for name in names)
+            queries = [f"SELECT chain_id FROM {name}.chain" for name in names]
             return {ChainID(bytes(raw)) for query in queries for (raw,) in connection.fetch(query)}
     finally:
         engine.dispose()

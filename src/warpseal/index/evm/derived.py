@@ -1,6 +1,4 @@
-"""The derived rows of blocks, transfers and creations, as they are written, or later from the
-stored facts.
-"""
+"""The derived rows of blocks, transfers and creations, made with them or later from the facts."""
 
 from __future__ import annotations
 
@@ -36,7 +34,17 @@ from warpseal.store.connection import Connection
 _REBUILT_TRANSFERS: Final = 20_000
 _REBUILT_BLOCKS: Final = 50_000
 _MAX_ADDRESSES: Final = 200_000
+_STATE: Final = "SELECT height, erc1155 FROM derived_state"
 _COLLECTIONS: Final = "SELECT contract, number FROM collections WHERE contract IN {keys}"
+# Keys of facts of many rows: the statements return the first key beyond a number of them.
+_BEYOND: Final = (
+    "SELECT key FROM transfers WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?",
+    "SELECT key FROM icm_sends WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?",
+    "SELECT key FROM icm_receives WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?",
+)
+_BLOCKS: Final = "SELECT * FROM blocks WHERE number BETWEEN ? AND ? ORDER BY number"
+_TRANSFERS: Final = "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key"
+_CREATIONS: Final = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
 
 
 class DerivedRows:
@@ -46,9 +54,11 @@ class DerivedRows:
     """
 
     def __init__(self, connection: Connection, cached: int, capacity: int) -> None:
-        rows = connection.fetch("SELECT height, erc1155 FROM derived_state")
-        self.height: int = rows[0][0] if rows else -1
-        self._erc1155: int = rows[0][1] if rows else 0
+        self.height = -1
+        # The number of ERC-1155 transfers so far, which gives the partition of the next one.
+        self._erc1155 = 0
+        for height, erc1155 in connection.fetch(_STATE):
+            self.height, self._erc1155 = height, erc1155
         self._ownership = Ownership(cached, capacity)
         self._transfers = RecentRows(schema.ADDRESS_TRANSFERS, capacity)
         self._directory = RecentRows(schema.ADDRESS_PARTITIONS, capacity)
@@ -71,12 +81,10 @@ class DerivedRows:
         days = {row.time // DAY_S: (row.number, row.time, row.txs) for row in rows.blocks}
         bulk.upsert(connection, schema.DAYS, [(day, *last) for day, last in sorted(days.items())])
         # Numbers of NFTs follow from the change of owners, so owners come before holders.
-        self.holders.add(
-            connection, rows.balances, self._ownership.apply(connection, rows), rows.height, now
-        )
-        self._add_address_transfers(
-            connection, [row for row in rows.transfers if is_erc1155(row.token)]
-        )
+        nft_changes = self._ownership.apply(connection, rows)
+        self.holders.add(connection, rows.balances, nft_changes, rows.height, now)
+        erc1155_transfers = [row for row in rows.transfers if is_erc1155(row.token)]
+        self._add_address_transfers(connection, erc1155_transfers)
         add_address_creations(connection, rows.creations)
         self._icm.add(connection, rows.icm)
         self.height = rows.height
@@ -90,45 +98,36 @@ class DerivedRows:
         *,
         is_complete: bool,
     ) -> None:
-        """End what contracts held before they were created again, up to the derived height."""
-        last = block_key(self.height + 1)
-        # Only the newest creation counts: an earlier one has ended by now as well.
-        newest = {
-            row.contract: row.tx
-            for row in recreations
-            if row.tx < last and (row.until or last) >= last
-        }
+        """End the holdings of contracts that were created again, up to the derived height."""
+        end = block_key(self.height + 1)
+        newest: dict[int, int] = {}
+        for row in recreations:
+            # Only the newest creation counts: an earlier one has ended by now as well.
+            is_newest = row.until is None or row.until >= end
+            if row.tx < end and is_newest:
+                newest[row.contract] = row.tx
         numbers = bulk.fetch_by_keys(connection, _COLLECTIONS, newest)
         begins = {number: newest[contract] for contract, number in numbers}
         if begins:
-            changes = self._ownership.renew(
-                connection, begins, self.height, is_complete=is_complete
-            )
-            self.holders.add(connection, (), changes, self.height, now)
+            height = self.height
+            changes = self._ownership.renew(connection, begins, height, is_complete=is_complete)
+            self.holders.add(connection, (), changes, height, now)
 
     def rebuild(self, connection: Connection, chain: EvmChainRow, now: int) -> None:
         """Derive the rows of the next stored blocks of a chain."""
         begin = max(chain.first_height, self.height + 1)
         end = min(chain.height, begin + _REBUILT_BLOCKS - 1)
         # The blocks with the next transfers and messages: at least one block, completely.
-        for table in ("transfers", "icm_sends", "icm_receives"):
-            text = (
-                f"SELECT key FROM {table} WHERE key >= ? AND key < ? ORDER BY key LIMIT 1 OFFSET ?"
-            )
-            beyond = connection.fetch(
-                text, block_key(begin), block_key(end + 1), _REBUILT_TRANSFERS
-            )
-            if beyond:
-                end = max(begin, height_of(beyond[0][0]) - 1)
+        for text in _BEYOND:
+            bounds = (block_key(begin), block_key(end + 1))
+            for (key,) in connection.fetch(text, *bounds, _REBUILT_TRANSFERS):
+                end = max(begin, height_of(key) - 1)
         bounds = (block_key(begin), block_key(end + 1))
-        blocks = "SELECT * FROM blocks WHERE number BETWEEN ? AND ? ORDER BY number"
-        transfers = "SELECT * FROM transfers WHERE key >= ? AND key < ? ORDER BY key"
-        creations = "SELECT * FROM creations WHERE tx >= ? AND tx < ? ORDER BY tx, position"
         rows = BatchRows(
             height=end,
-            blocks=list(map(BlockRow._make, connection.fetch(blocks, begin, end))),
-            transfers=list(map(TransferRow._make, connection.fetch(transfers, *bounds))),
-            creations=list(map(CreationRow._make, connection.fetch(creations, *bounds))),
+            blocks=list(map(BlockRow._make, connection.fetch(_BLOCKS, begin, end))),
+            transfers=list(map(TransferRow._make, connection.fetch(_TRANSFERS, *bounds))),
+            creations=list(map(CreationRow._make, connection.fetch(_CREATIONS, *bounds))),
             balances=read_balances(connection, begin, end),
             new_tokens=set(),
             is_complete=chain.is_complete,

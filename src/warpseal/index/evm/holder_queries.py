@@ -33,29 +33,101 @@ MAX_HISTORIES: Final = 2_000
 MAX_BALANCES: Final = 20_000
 """Earlier balances that one page examines."""
 MAX_EQUAL: Final = 1_000
-"""Holders with equal balances and equal first 8 bytes of the address that are sorted by the whole address."""
+"""Holders with equal balances, and equal first 8 bytes, that are sorted by the whole address."""
 
 # Rows that are read at a time, if one page of rows is not enough.
 _MORE_ROWS: Final = 2_000
 # Behind all keys of holders.
 _LAST_HOLDER: Final = 2**63 - 1
-_BETWEEN: Final = (
-    "asset = ? AND (rank, position, holder) > (?, ?, ?) AND (rank, position, holder) <= (?, ?, ?)"
-)
-_NEWEST: Final = f"FROM ranks WHERE {_BETWEEN}"
-_FORMER: Final = (
-    f"FROM past_ranks WHERE partition = ? AND {_BETWEEN} AND until > ? AND changed <= ?"
-)
-# The end of a range, and its rows above the threshold: only rows that may be shown become Python
-# objects.
-_LAST: Final = "SELECT rank, position, holder {} ORDER BY rank, position, holder LIMIT 1 OFFSET ?"
-_ABOVE: Final = "SELECT rank, position, holder, changed, maximum {} AND changed <= ? AND (rank < ? OR maximum < ?)"
-_BALANCES: Final = (
-    "SELECT block, balance, previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? AND block <= ?"
-    " ORDER BY block DESC LIMIT ?"
-)
-_FIRST_BALANCE: Final = "SELECT previous FROM balances WHERE partition = ? AND asset = ? AND holder = ? ORDER BY block LIMIT 1"
-_BALANCE_ROWS: Final = (16, 1_000)
+# Where a range of newest rows ends, and its rows above the threshold: only rows that may be shown
+# become Python objects.
+_LAST_NEWEST: Final = """
+    SELECT rank, position, holder
+    FROM ranks
+    WHERE asset = ?
+        AND (rank, position, holder) > (?, ?, ?)
+        AND (rank, position, holder) <= (?, ?, ?)
+    ORDER BY rank, position, holder
+    LIMIT 1 OFFSET ?
+"""
+_NEWEST_ABOVE: Final = """
+    SELECT rank, position, holder, changed, maximum
+    FROM ranks
+    WHERE asset = ?
+        AND (rank, position, holder) > (?, ?, ?)
+        AND (rank, position, holder) <= (?, ?, ?)
+        AND changed <= ?
+        AND (rank < ? OR maximum < ?)
+"""
+# The same of the former rows of one partition.
+_LAST_FORMER: Final = """
+    SELECT rank, position, holder
+    FROM past_ranks
+    WHERE partition = ?
+        AND asset = ?
+        AND (rank, position, holder) > (?, ?, ?)
+        AND (rank, position, holder) <= (?, ?, ?)
+        AND until > ?
+        AND changed <= ?
+    ORDER BY rank, position, holder
+    LIMIT 1 OFFSET ?
+"""
+_FORMER_ABOVE: Final = """
+    SELECT rank, position, holder, changed, maximum
+    FROM past_ranks
+    WHERE partition = ?
+        AND asset = ?
+        AND (rank, position, holder) > (?, ?, ?)
+        AND (rank, position, holder) <= (?, ?, ?)
+        AND until > ?
+        AND changed <= ?
+        AND changed <= ?
+        AND (rank < ? OR maximum < ?)
+"""
+# The partitions with rows that were superseded after a block.
+_PARTITIONS: Final = """
+    SELECT number
+    FROM past_partitions
+    WHERE number >= 0 AND until > ?
+    ORDER BY number
+"""
+_DROPPED_UNTIL: Final = "SELECT until FROM past_partitions WHERE number = ?"
+_BALANCES: Final = """
+    SELECT block, balance, previous
+    FROM balances
+    WHERE partition = ? AND asset = ? AND holder = ? AND block <= ?
+    ORDER BY block DESC
+    LIMIT ?
+"""
+_FIRST_BALANCE: Final = """
+    SELECT previous
+    FROM balances
+    WHERE partition = ? AND asset = ? AND holder = ?
+    ORDER BY block
+    LIMIT 1
+"""
+_BALANCE_PARTITIONS: Final = "SELECT first FROM balance_partitions ORDER BY number"
+_HAS_BALANCES: Final = "SELECT 1 FROM holders WHERE asset = ? LIMIT 1"
+_IS_INCONSISTENT: Final = "SELECT 1 FROM inconsistent_assets WHERE asset = ?"
+_COLLECTION: Final = """
+    SELECT c.number, i.collection
+    FROM collections c
+    LEFT JOIN inconsistent i ON i.collection = c.number
+    WHERE c.contract = ?
+"""
+_TOTALS: Final = """
+    SELECT holders, tokens
+    FROM nft_totals
+    WHERE collection = ? AND changed <= ?
+"""
+_FORMER_TOTALS: Final = """
+    SELECT holders, tokens
+    FROM past_nft_totals
+    WHERE partition = ? AND collection = ? AND changed <= ? AND until > ?
+"""
+# Rows of one statement for the earlier balances of a holder: most have few, and some very many.
+_FIRST_BALANCE_ROWS: Final = 16
+_MORE_BALANCE_ROWS: Final = 1_000
 _NOT_CALLED: Final = ContractRow(True, None, None, None, None, None)
 
 
@@ -81,10 +153,27 @@ _BEGIN: Final = _Place(b"", -(2**63), _LAST_HOLDER)
 _END: Final = _Place(b"\xff\xff", 0, 0)
 
 
+class _Source(NamedTuple):
+    """A table of rows of holders, or one partition of it.
+
+    last: statement for the end of a range.
+    above: statement for the rows of a range above a threshold.
+    before, behind: the values in front of the range, and behind it.
+    """
+
+    last: str
+    above: str
+    before: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
+
+
+_NEWEST: Final = _Source(_LAST_NEWEST, _NEWEST_ABOVE)
+
+
 class _PageExhausted(Exception):
     """A page has examined as much as it may.
 
-    block: from where back the balances of its last holder are left.
+    block: the block from which back the balances of the page's last holder are left.
     """
 
     def __init__(self, block: int) -> None:
@@ -98,10 +187,10 @@ def holders_above(
     page: PageRequest,
     at_block: int | None = None,
 ) -> HolderPage | None:
-    """Return holders of an ERC-20 token as they were after a block, None for the last one; the page
-    names it.
+    """Return holders of an ERC-20 token as they were after a block. A page may be short.
 
-    Returns None if the index keeps no balances, or no longer the block's. A page may be short.
+    at_block: the block; None: the last one. The page names it.
+    Returns None if the index keeps no balances, or no longer has those of the block.
     """
     state = read_state(session)
     if state is None:
@@ -123,21 +212,17 @@ def holders_above(
     window = _Window(session, asset, query.threshold, low, high)
     rows = _HolderRows(session, asset, block, rank_of(query.threshold))
     selected, more = _select(rows, page, window.includes)
-    inconsistent = session.rows("SELECT 1 FROM inconsistent_assets WHERE asset = ?", asset)
-    return HolderPage(
-        _holders(session, selected), more, block, events_inconsistent=bool(inconsistent)
-    )
+    is_inconsistent = bool(session.rows(_IS_INCONSISTENT, asset))
+    return HolderPage(_holders(session, selected), more, block, events_inconsistent=is_inconsistent)
 
 
 def unlisted_kind(session: ReadSession, contract: bytes) -> ErcType | None:
-    """Return the kind of a contract whose ERC-20 balances are not listed because of it; None of any
-    other contract.
-    """
+    """Return the kind that keeps ERC-20 balances of a contract from being listed, else None."""
     asset = session.keys_of([contract]).get(contract)
     row = None if asset is None else read_contracts(session, [asset]).get(asset)
     if row is None or row.erc_type in (ErcType.ERC20, None):
         return None
-    has_balances = session.rows("SELECT 1 FROM holders WHERE asset = ? LIMIT 1", asset)
+    has_balances = bool(session.rows(_HAS_BALANCES, asset))
     return row.erc_type if has_balances else None
 
 
@@ -148,10 +233,10 @@ def nft_holders(
     page: PageRequest,
     at_block: int | None = None,
 ) -> HolderPage | None:
-    """Return holders of a collection, and their numbers of NFTs, as they were after a block, None
-    for the last one.
+    """Return holders of a collection, and their numbers of NFTs, as they were after a block.
 
-    Returns None if the index no longer has the block's. A page may be short.
+    at_block: the block; None: the last one. A page may be short.
+    Returns None if the index no longer has the holders as they were after the block.
     """
     state = read_state(session)
     if state is None:
@@ -160,11 +245,7 @@ def nft_holders(
     if not _has_state(session, state, block):
         return None
     key = session.keys_of([contract]).get(contract)
-    text = (
-        "SELECT c.number, i.collection FROM collections c LEFT JOIN inconsistent i ON i.collection = c.number"
-        " WHERE c.contract = ?"
-    )
-    collections = () if key is None else session.rows(text, key)
+    collections = () if key is None else session.rows(_COLLECTION, key)
     if key is None or not collections:
         return HolderPage((), block=block)
     ((number, inconsistent),) = collections
@@ -192,7 +273,7 @@ def nft_holders(
 class _HolderRows:
     """The rows of the holders of an asset, as they were after a block.
 
-    limit: only rows whose balance, or largest balance, has a lower rank; all by default.
+    limit: rank below which the balance, or the largest balance, of a row is; by default of any row.
     """
 
     def __init__(
@@ -202,19 +283,18 @@ class _HolderRows:
         self._asset = asset
         self._block = block
         self._limit = limit
-        text = "SELECT number FROM past_partitions WHERE number >= 0 AND until > ? ORDER BY number"
-        self._partitions = [row[0] for row in session.rows(text, block)]
-        self._sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = [(_NEWEST, (), ())]
-        self._sources += [(_FORMER, (partition,), (block, block)) for partition in self._partitions]
+        self._partitions = [number for (number,) in session.rows(_PARTITIONS, block)]
+        self._sources = [_NEWEST]
+        for partition in self._partitions:
+            self._sources.append(_Source(_LAST_FORMER, _FORMER_ABOVE, (partition,), (block, block)))
 
     def behind(
         self, place: _Place, count: int, *, includes_place: bool
     ) -> tuple[list[_Row], _Place | None]:
-        """Return the rows behind a place and up to another, in order, and that place; None: there
-        are no more rows.
+        """Return the rows behind a place in order, and the place up to which they are read.
 
         At most `count` rows of each table are examined, and those that equal the last one except
-        for the address.
+        for the address. The place is None if there are no more rows.
         includes_place: the row at the place is examined again.
         """
         # The tables sort equal rows, those with one rank and position, by the key of the holder,
@@ -244,16 +324,15 @@ class _HolderRows:
                 unsorted.add((end.rank, end.position))
             else:
                 end = _Place(end.rank, end.position, _LAST_HOLDER)
-        return rest + list(self._by_address(sorted(self._rows(begin, end or _END)), unsorted)), end
+        rows = sorted(self._rows(begin, end or _END))
+        return [*rest, *self._by_address(rows, unsorted)], end
 
     def _end(self, begin: _Place, count: int) -> _Place | None:
-        """Return the place of the row up to which no table has more than `count` rows; None: there
-        are no more rows.
-        """
+        """Return the place up to which no table has more than `count` rows; None: of all rows."""
         end: _Place | None = None
-        for text, before, behind in self._sources:
-            values = (*before, self._asset, *begin, *(end or _END), *behind, count - 1)
-            for rank, position, holder in self._session.rows(_LAST.format(text), *values):
+        for source in self._sources:
+            between = (*source.before, self._asset, *begin, *(end or _END), *source.behind)
+            for rank, position, holder in self._session.rows(source.last, *between, count - 1):
                 end = _Place(bytes(rank), position, holder)
         return end
 
@@ -264,18 +343,10 @@ class _HolderRows:
         """
         rows: list[_Row] = []
         limit = "" if count is None else f" LIMIT {count}"
-        for text, before, behind in self._sources:
-            values = (
-                *before,
-                self._asset,
-                *begin,
-                *end,
-                *behind,
-                self._block,
-                self._limit,
-                self._limit,
-            )
-            rows += map(_Row._make, self._session.rows(_ABOVE.format(text) + limit, *values))
+        shown = (self._block, self._limit, self._limit)
+        for source in self._sources:
+            between = (*source.before, self._asset, *begin, *end, *source.behind)
+            rows += map(_Row._make, self._session.rows(source.above + limit, *between, *shown))
         return rows
 
     def _equal_rows(self, rank: bytes, position: int) -> list[_Row] | None:
@@ -312,17 +383,20 @@ class _HolderRows:
 
     def totals(self, collection: int) -> tuple[int, int]:
         """Return the numbers of holders and of held tokens."""
-        text = "SELECT holders, tokens FROM nft_totals WHERE collection = ? AND changed <= ?"
-        rows = self._session.rows(text, collection, self._block)
-        text = "SELECT holders, tokens FROM past_nft_totals WHERE partition = ? AND collection = ? AND changed <= ?"
+        block = self._block
+        rows = self._session.rows(_TOTALS, collection, block)
         for partition in self._partitions:
-            values = (partition, collection, self._block, self._block)
-            rows = rows or self._session.rows(f"{text} AND until > ?", *values)
+            if rows:
+                break
+            rows = self._session.rows(_FORMER_TOTALS, partition, collection, block, block)
         return tuple(rows[0]) if rows else (0, 0)
 
 
 class _Window:
-    """The blocks from `low` to `high`, perhaps none, and a threshold. Counts what a page examines."""
+    """The blocks from `low` to `high`, perhaps none, and a threshold.
+
+    It counts what a page examines.
+    """
 
     def __init__(
         self, session: ReadSession, asset: int, threshold: int, low: int, high: int
@@ -337,13 +411,16 @@ class _Window:
         self._balances = 0
 
     def includes(self, row: _Row, back_from: int | None) -> bool:
-        """Return whether a balance was above the threshold after a block of the window, or before
-        its first block.
+        """Return whether a balance was above the threshold in the window.
 
-        row: row of a holder whose balance was above it at some time.
-        back_from: later balances are examined already.
+        It is if it was after a block of the window, or before its first block.
+
+        row: row of a holder whose balance was above the threshold at some time.
+        back_from: the block from which back balances are left; None: none is examined yet.
         Raises _PageExhausted.
         """
+        # The row alone decides if its balance has not changed since the window began, or if it
+        # changed for the last time inside the window. Only the others cost a look at their past.
         is_above = row.rank < self._limit
         if row.changed < self._low:
             return is_above
@@ -356,11 +433,12 @@ class _Window:
         return self._was_above(row.holder, begin)
 
     def _was_above(self, holder: int, begin: int) -> bool:
-        """Examine the balances of a holder from one of its changes back to the last one before the
-        window.
+        """Return whether a balance was above the threshold, from one of its changes back.
+
+        The last change before the window is examined as well: it is the balance at its beginning.
         """
         session, asset = self._session, self._asset
-        last, block, limit = max(self._high, self._low - 1), begin, _BALANCE_ROWS[0]
+        last, block, limit = max(self._high, self._low - 1), begin, _FIRST_BALANCE_ROWS
         while True:
             partition = bisect_right(self._partitions, block) - 1
             rows = session.rows(_BALANCES, partition, asset, holder, min(block, last), limit)
@@ -376,13 +454,14 @@ class _Window:
                 # The next change may be in this partition or in an earlier one.
                 changed, _, link = rows[-1]
                 block = changed - 1 if link is None else link
-                limit = _BALANCE_ROWS[1]
+                limit = _MORE_BALANCE_ROWS
                 continue
             if not rows:
                 if self._balances == MAX_BALANCES:
                     raise _PageExhausted(block)
                 self._balances += 1
                 rows = session.rows(_FIRST_BALANCE, partition, asset, holder)
+            # The oldest row of a partition links to the holder's change before the partition.
             link = rows[-1][-1] if rows else None
             if link is None:
                 return False
@@ -390,10 +469,8 @@ class _Window:
 
     @cached_property
     def _partitions(self) -> Sequence[int]:
-        return [
-            row[0]
-            for row in self._session.rows("SELECT first FROM balance_partitions ORDER BY number")
-        ]
+        """The first block of each partition of balances."""
+        return [first for (first,) in self._session.rows(_BALANCE_PARTITIONS)]
 
 
 def _select(
@@ -420,16 +497,19 @@ def _select(
             if is_included:
                 selected.append(row)
                 if len(selected) == page.size:
-                    return selected, None if count == len(batch) and end is None else row[:3]
+                    is_last = count == len(batch) and end is None
+                    return selected, None if is_last else row[:3]
+        # Most rows were left out: larger reads reach the next included row sooner.
         limit = min(_MORE_ROWS, max(1, MAX_HOLDERS - examined))
     return selected, end
 
 
 def _has_state(session: ReadSession, state: ChainState, block: int) -> bool:
     """Return whether the index knows all rows of holders as they were after a block."""
-    dropped = session.rows("SELECT until FROM past_partitions WHERE number = ?", DROPPED)
-    first = max(state.chain.first_height, dropped[0][0] if dropped else 0)
-    return first <= block <= state.height
+    first = state.chain.first_height
+    for (until,) in session.rows(_DROPPED_UNTIL, DROPPED):
+        first = max(first, until)
+    return max(first, 0) <= block <= state.height
 
 
 def _holders(session: ReadSession, rows: Sequence[_Row]) -> tuple[Holder, ...]:

@@ -32,22 +32,42 @@ Pair = tuple[int, int]
 """An asset (see keys.py) and a holder."""
 
 KEPT_S: Final = 25 * 3_600
-"""Versions that were valid within these seconds before the newest block are kept: page tokens live 24 hours."""
+"""Versions that were valid within these seconds before the newest block are kept.
+
+Page tokens live 24 hours.
+"""
 KEPT_OF_BACKFILL: Final = 16
 """The most partitions that are kept because they were written within these seconds of the clock."""
 DROPPED: Final = -1
 """The row of `past_partitions` for the last dropped partition."""
 
 _PARTITION_ROWS: Final = 1 << 16
-_TOTALS: Final = (
-    "SELECT collection, changed, holders, tokens FROM nft_totals WHERE collection IN {keys}"
+_LAST_PARTITION: Final = "SELECT max(number) FROM past_partitions"
+_COUNT_FORMER: Final = "SELECT count(*) FROM past_ranks WHERE partition = ?"
+_TOTALS: Final = """
+    SELECT collection, changed, holders, tokens
+    FROM nft_totals
+    WHERE collection IN {keys}
+"""
+# Partitions whose last block is that much older than a block, latest first.
+_ENDED: Final = """
+    SELECT p.number, p.until, p.time
+    FROM past_partitions p
+    JOIN blocks b ON b.number = p.until
+    WHERE p.number BETWEEN 0 AND ?
+        AND b.time < (SELECT time FROM blocks WHERE number = ?) - ?
+    ORDER BY p.number DESC
+"""
+_FORGET_FORMER: Final = """
+    DELETE FROM past_ranks
+    WHERE partition IN (SELECT number FROM past_partitions WHERE number >= 0)
+        AND asset = ?
+"""
+_DROP_PARTITION: Final = (
+    "DELETE FROM past_ranks WHERE partition = ?",
+    "DELETE FROM past_nft_totals WHERE partition = ?",
+    "DELETE FROM past_partitions WHERE number = ?",
 )
-# Partitions whose last block is that old, latest first.
-_ENDED: Final = (
-    "SELECT p.number, p.until, p.time FROM past_partitions p JOIN blocks b ON b.number = p.until"
-    " WHERE p.number BETWEEN 0 AND ? AND b.time < (SELECT time FROM blocks WHERE number = ?) - ? ORDER BY p.number DESC"
-)
-_FORGET_FORMER: Final = "DELETE FROM past_ranks WHERE partition IN (SELECT number FROM past_partitions WHERE number >= 0) AND asset = ?"
 _PREFIXES: Final = "SELECT key, prefix FROM ids WHERE key IN {keys}"
 
 
@@ -60,8 +80,10 @@ class HolderState(NamedTuple):
 
 
 class NftChanges(Struct, frozen=True):
-    """The change of the number of tokens of each (collection, holder), and of each collection in
-    all.
+    """Changes of numbers of NFTs.
+
+    counts: the change of each holder, by collection and holder.
+    tokens: the change of the number of held tokens of each collection.
     """
 
     counts: Mapping[Pair, int]
@@ -74,7 +96,7 @@ NO_NFT_CHANGES: Final = NftChanges({}, {})
 class Holders:
     """The rows of holders.
 
-    cached: number of them in memory.
+    cached: number of states in memory.
     capacity: number of rows in each of the small tables.
     """
 
@@ -82,15 +104,14 @@ class Holders:
         self._cached = cached
         self._holders = RecentRows(HOLDERS, capacity)
         self._ranks = RecentRows(RANKS, capacity)
-        # Where the addresses of holders are in the order of addresses.
+        # By holder: the place of the address in the order of addresses.
         self._positions: dict[int, int] = {}
         # The states that changed last, and those that the batch needs; None if the pair has none.
         self._states: dict[Pair, HolderState | None] = {}
         self._most_rows = min(_PARTITION_ROWS, capacity)
-        ((partition,),) = connection.fetch("SELECT max(number) FROM past_partitions")
+        ((partition,),) = connection.fetch(_LAST_PARTITION)
         self._partition = max(0, partition or 0)
-        text = "SELECT count(*) FROM past_ranks WHERE partition = ?"
-        ((self._partition_rows,),) = connection.fetch(text, self._partition)
+        ((self._partition_rows,),) = connection.fetch(_COUNT_FORMER, self._partition)
 
     def find(self, connection: Connection, pairs: set[Pair]) -> Mapping[Pair, HolderState]:
         """Return the states of those pairs that have one."""
@@ -111,11 +132,13 @@ class Holders:
     ) -> None:
         """Change holders by the next blocks, up to a height, which is written.
 
-        balances: of ERC-20 tokens, sorted by asset, holder and block.
+        balances: balances of ERC-20 tokens, sorted by asset, holder and block.
         now: unix seconds.
         """
         counts = {
-            (nft_asset(pair[0]), pair[1]): change for pair, change in nfts.counts.items() if change
+            (nft_asset(collection), holder): change
+            for (collection, holder), change in nfts.counts.items()
+            if change
         }
         latest: dict[Pair, tuple[int, int]] = {}
         largest: dict[Pair, int] = {}
@@ -129,10 +152,11 @@ class Holders:
         for pair, (balance, block) in latest.items():
             rank = rank_of(balance)
             # The larger the balance, the lower the rank.
-            highest = rank if largest[pair] == balance else rank_of(largest[pair])
+            maximum = rank if largest[pair] == balance else rank_of(largest[pair])
             if (state := before.get(pair)) is not None:
-                highest = min(highest, state.rank if state.maximum is None else state.maximum)
-            after[pair] = HolderState(rank, None if highest == rank else highest, block)
+                earlier_maximum = state.rank if state.maximum is None else state.maximum
+                maximum = min(maximum, earlier_maximum)
+            after[pair] = HolderState(rank, None if maximum == rank else maximum, block)
         holder_changes: Counter[int] = Counter()
         for pair, change in counts.items():
             state = before.get(pair)
@@ -149,9 +173,7 @@ class Holders:
     def rewrite(
         self, connection: Connection, asset: int, states: Mapping[Pair, HolderState], height: int
     ) -> None:
-        """Replace states of an ERC-20 token whose balances were others than the index had; forget
-        its former rows.
-        """
+        """Correct states of an ERC-20 token, and forget its former rows, which have the error."""
         connection.run(_FORGET_FORMER, asset)
         self._put(connection, states, self.find(connection, set(states)), height, has_former=False)
         self._remember(states)
@@ -177,8 +199,8 @@ class Holders:
     ) -> None:
         """Replace states.
 
-        after: None for a pair that no longer holds anything.
-        has_former: pages may show `before`.
+        after: the new states; None for a pair that no longer holds anything.
+        has_former: pages of earlier blocks may show the states of `before`.
         """
         if self._partition_rows >= self._most_rows:
             self._partition += 1
@@ -252,9 +274,8 @@ class Holders:
         recent = [number for number, _, time in ended[:KEPT_OF_BACKFILL] if time >= now - KEPT_S]
         dropped = ended[len(recent) :]
         for number, _, _ in dropped:
-            for table in ("past_ranks", "past_nft_totals"):
-                connection.run(f"DELETE FROM {table} WHERE partition = ?", number)
-            connection.run("DELETE FROM past_partitions WHERE number = ?", number)
+            for text in _DROP_PARTITION:
+                connection.run(text, number)
         if dropped:
             _, until, written_at = dropped[0]
             bulk.upsert(connection, PAST_PARTITIONS, [(DROPPED, until, written_at)])

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -47,36 +46,97 @@ from warpseal.index.keys import prefix_of
 from warpseal.store.connection import Connection
 from warpseal.warp.ids import ChainID
 
-_SENT: Final = (
-    "SELECT i.prefix, i.message, s.messenger, s.destination, s.nonce FROM {}_icm_ids i"
-    " JOIN icm_sends s ON s.key = i.message WHERE i.prefix IN {{keys}}"
-)
-_FAILED: Final = (
-    "SELECT f.prefix, f.receive, r.messenger FROM icm_failures f JOIN icm_receives r ON r.key = f.receive"
-    " WHERE f.prefix IN {keys}"
-)
-_SET_RECEIPT: Final = (
-    "UPDATE icm_open SET state = 1 WHERE state = 0 AND (destination, send) IN"
-    " (SELECT destination, key FROM icm_sends WHERE key IN {keys})"
-)
-_RECEIVES: Final = (
-    "SELECT r.key, i.id, r.prefix, r.nonce, r.outcome, r.key FROM icm_receives r JOIN ids i ON i.key = r.source"
-    " WHERE r.key > ? ORDER BY r.key LIMIT ?"
-)
-_RETRIES: Final = (
-    "SELECT c.key, i.id, r.prefix, r.nonce, 1, r.key FROM icm_changes c JOIN icm_receives r ON r.key = c.message"
-    " JOIN ids i ON i.key = r.source WHERE c.key > ? AND c.kind = 4 ORDER BY c.key LIMIT ?"
-)
-_REOPEN: Final = (
-    "INSERT INTO icm_open SELECT s.destination, s.key, CASE WHEN EXISTS (SELECT 1 FROM icm_message_changes m"
-    " JOIN icm_changes c ON c.key = m.change WHERE m.message = s.key AND c.kind = 3) THEN 1 ELSE 0 END"
-    " FROM icm_deliveries d JOIN icm_sends s ON s.key = d.send WHERE d.destination = ?"
-    " ON CONFLICT (destination, send) DO UPDATE SET state = excluded.state"
-)
+_NONCES: Final = """
+    SELECT i.id, m.nonce
+    FROM icm_messengers m
+    JOIN ids i ON i.key = m.messenger
+"""
+_SET_NONCE: Final = "UPDATE icm_messengers SET nonce = ? WHERE messenger = ?"
+_RECENT_SENDS: Final = """
+    SELECT i.prefix, i.message, s.messenger, s.destination, s.nonce
+    FROM recent_icm_ids i
+    JOIN icm_sends s ON s.key = i.message
+    WHERE i.prefix IN {keys}
+"""
+_OLDER_SENDS: Final = """
+    SELECT i.prefix, i.message, s.messenger, s.destination, s.nonce
+    FROM older_icm_ids i
+    JOIN icm_sends s ON s.key = i.message
+    WHERE i.prefix IN {keys}
+"""
+_FAILED: Final = """
+    SELECT f.prefix, f.receive, r.messenger
+    FROM icm_failures f
+    JOIN icm_receives r ON r.key = f.receive
+    WHERE f.prefix IN {keys}
+"""
+_UNMATCHED: Final = """
+    SELECT prefix, destination, receive, outcome
+    FROM icm_unmatched
+    WHERE prefix IN {keys}
+"""
+_SET_RECEIPT: Final = f"""
+    UPDATE icm_open
+    SET state = {IcmState.RECEIPT:d}
+    WHERE state = {IcmState.OPEN:d}
+        AND (destination, send) IN (
+            SELECT destination, key
+            FROM icm_sends
+            WHERE key IN {{keys}}
+        )
+"""
+_CURSORS: Final = """
+    SELECT i.id, c.epoch, c.position
+    FROM icm_cursors c
+    JOIN ids i ON i.key = c.destination
+"""
+_IDS: Final = "SELECT id, key FROM ids WHERE prefix IN {keys}"
+_CHECKPOINT: Final = "SELECT chain_id, epoch, height, time, hash FROM chain"
+# Both list the key of an event, the source, the message, its outcome then, and its receive.
+_RECEIVES: Final = """
+    SELECT r.key, i.id, r.prefix, r.nonce, r.outcome, r.key
+    FROM icm_receives r
+    JOIN ids i ON i.key = r.source
+    WHERE r.key > ?
+    ORDER BY r.key
+    LIMIT ?
+"""
+_RETRIES: Final = f"""
+    SELECT c.key, i.id, r.prefix, r.nonce, {Outcome.EXECUTED:d}, r.key
+    FROM icm_changes c
+    JOIN icm_receives r ON r.key = c.message
+    JOIN ids i ON i.key = r.source
+    WHERE c.key > ? AND c.kind = {ChangeKind.EXECUTED:d}
+    ORDER BY c.key
+    LIMIT ?
+"""
+_REOPEN: Final = f"""
+    INSERT INTO icm_open
+    SELECT
+        s.destination,
+        s.key,
+        CASE
+            WHEN EXISTS (
+                SELECT 1
+                FROM icm_message_changes m
+                JOIN icm_changes c ON c.key = m.change
+                WHERE m.message = s.key AND c.kind = {ChangeKind.RECEIPT:d}
+            ) THEN {IcmState.RECEIPT:d}
+            ELSE {IcmState.OPEN:d}
+        END
+    FROM icm_deliveries d
+    JOIN icm_sends s ON s.key = d.send
+    WHERE d.destination = ?
+    ON CONFLICT (destination, send) DO UPDATE
+    SET state = excluded.state
+"""
+_SENDS_BETWEEN: Final = "SELECT * FROM icm_sends WHERE key >= ? AND key < ? ORDER BY key"
+_RECEIVES_BETWEEN: Final = "SELECT * FROM icm_receives WHERE key >= ? AND key < ? ORDER BY key"
+_CHANGES_BETWEEN: Final = "SELECT * FROM icm_changes WHERE key >= ? AND key < ? ORDER BY key"
 
 
 class _StoredSend(NamedTuple):
-    """A row of `_SENT`."""
+    """A row of `_RECENT_SENDS` or `_OLDER_SENDS`."""
 
     prefix: int
     message: int
@@ -85,26 +145,28 @@ class _StoredSend(NamedTuple):
     nonce: int
 
 
-class _Batch(Struct):
-    """The events that count of some blocks, and what has to be read for them.
+class _AcceptedEvents:
+    """The events of accepted messengers in consecutive blocks, and the keys that their rows need.
 
-    events: each with its key, the prefix of its id, and the fee of its transaction.
-    ids: addresses and blockchains.
-    sends, failures: prefixes of the messages that they may be about.
-    raised: messengers with a larger nonce.
+    events: each event with its key, the prefix of its message's id, and its transaction's fee.
+    ids: the addresses and blockchains that the events name.
+    sends: prefixes of the sent messages that events may be about.
+    failures: prefixes of the received messages that retries may be about.
+    raised: messengers whose largest nonce has risen.
     """
 
-    events: list[tuple[int, int, int, IcmSend | IcmReceive | IcmChange | WarpSend]] = []
-    ids: set[bytes] = set()
-    sends: set[int] = set()
-    failures: set[int] = set()
-    raised: set[bytes] = set()
+    def __init__(self) -> None:
+        self.events: list[tuple[int, int, int, IcmSend | IcmReceive | IcmChange | WarpSend]] = []
+        self.ids: set[bytes] = set()
+        self.sends: set[int] = set()
+        self.failures: set[int] = set()
+        self.raised: set[bytes] = set()
 
 
 class IcmWriter:
-    """The messages of one chain.
+    """Writes the messages of one chain.
 
-    options: None: they are not read.
+    options: the contracts whose messages are read; None: messages are not read.
     capacity: see RecentRows.
     """
 
@@ -118,15 +180,14 @@ class IcmWriter:
 
     def load(self, connection: Connection) -> None:
         """Read the state."""
-        rows = connection.fetch(
-            "SELECT i.id, m.nonce FROM icm_messengers m JOIN ids i ON i.key = m.messenger"
-        )
-        self._nonces = {bytes(raw): nonce for raw, nonce in rows}
+        self._nonces = {bytes(raw): nonce for raw, nonce in connection.fetch(_NONCES)}
         self._ids = RecentRows(schema.ICM_IDS, self._capacity)
 
     def start(self) -> None:
-        """Count the configured messengers from the next block on; forget where messages begin if
-        none are read.
+        """Read the configured messengers from the next block on.
+
+        If messages are not read, the block from which on they are known is forgotten: a later start
+        that reads them again would leave a gap.
         """
         chain, options = self._session.started_row(), self._options
         if options is None:
@@ -137,10 +198,11 @@ class IcmWriter:
         new = {MESSENGER_V1, *options.messengers} - self._nonces.keys()
         if chain.icm_first < 0 or new:
             with self._session.advance() as (connection, chain):
-                chain.icm_first = chain.icm_first if chain.icm_first >= 0 else chain.height + 1
-                self._add_messengers(
-                    connection, {messenger: (0, block_key(chain.height + 1)) for messenger in new}
-                )
+                next_block = chain.height + 1
+                if chain.icm_first < 0:
+                    chain.icm_first = next_block
+                first = block_key(next_block)
+                self._add_messengers(connection, dict.fromkeys(new, (0, first)))
 
     def write(
         self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]
@@ -148,9 +210,10 @@ class IcmWriter:
         """Write the facts of the next blocks, and return their rows."""
         if chain.icm_first < 0 or not any(block.icm for block in blocks):
             return NO_ICM
-        batch = self._accept(connection, chain, blocks)
-        self._session.load_ids(connection, batch.ids)
-        rows = self._rows(connection, batch)
+        accepted = self._accept(connection, chain, blocks)
+        # Ids get their keys before the rows are made, which name them.
+        self._session.load_ids(connection, accepted.ids)
+        rows = self._rows(connection, accepted)
         bulk.insert(connection, schema.ICM_SENDS, rows.sends)
         bulk.insert(connection, schema.ICM_RECEIVES, rows.receives)
         bulk.insert(connection, schema.ICM_CHANGES, rows.changes)
@@ -164,32 +227,32 @@ class IcmWriter:
 
     def cursors(self) -> Mapping[ChainID, tuple[int, int]]:
         """Return epoch and key up to which each destination was read."""
-        text = "SELECT i.id, c.epoch, c.position FROM icm_cursors c JOIN ids i ON i.key = c.destination"
         with self._session.reading() as connection:
-            return {ChainID(bytes(raw)): (epoch, key) for raw, epoch, key in connection.fetch(text)}
+            rows = connection.fetch(_CURSORS)
+            return {ChainID(bytes(raw)): (epoch, key) for raw, epoch, key in rows}
 
     def deliver(self, batches: Sequence[ReceivedBatch]) -> None:
-        """Write what destinations received of this chain, and up to where they were read.
+        """Write the receives of this chain's messages, and the cursors of their destinations.
 
-        It may be repeated.
+        A batch may be written again.
         """
         with self._session.transaction() as connection:
             self._session.load_ids(connection, {batch.destination for batch in batches})
             keys = self._session.keys
             for batch in batches:
                 _deliver(connection, keys[batch.destination], batch.rows)
+            # In the same transaction: a cursor behind lost deliveries would skip them.
             cursors = [
                 (keys[batch.destination], batch.epoch, batch.upto, batch.time) for batch in batches
             ]
             bulk.upsert(connection, schema.ICM_CURSORS, cursors)
 
     def keep_destinations(self, configured: Set[ChainID]) -> None:
-        """Delete what other destinations received."""
+        """Delete the deliveries of all other destinations."""
         gone = self.cursors().keys() - configured
         with self._session.transaction() as connection:
-            for _, key in bulk.fetch_by_id(
-                connection, "SELECT id, key FROM ids WHERE prefix IN {keys}", gone
-            ):
+            for _, key in bulk.fetch_by_id(connection, _IDS, gone):
+                # Before the deliveries are deleted, which name the messages to open again.
                 connection.run(_REOPEN, key)
                 for table in (schema.ICM_DELIVERIES, schema.ICM_UNMATCHED, schema.ICM_CURSORS):
                     connection.run(f"DELETE FROM {table.name} WHERE destination = ?", key)
@@ -204,16 +267,17 @@ class IcmWriter:
 
     def _accept(
         self, connection: Connection, chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]
-    ) -> _Batch:
-        """Return the events that count, in their order.
+    ) -> _AcceptedEvents:
+        """Return the events of accepted messengers, in their order.
 
-        Those of other contracts are counted as unknown logs.
+        Events of other contracts are counted as unknown logs.
         """
         assert self._options is not None
         header = b"\0\0" + self._options.network_id.to_bytes(4) + chain.chain_id
         registries = {*REGISTRIES, *self._options.registries}
-        batch, nonces = _Batch(), self._nonces
-        ids = batch.ids
+        accepted, nonces = _AcceptedEvents(), self._nonces
+        ids = accepted.ids
+        # A messenger logs the Warp message of a send next, so the last send decides on it.
         is_send_accepted = False
         for block in blocks:
             start = block_key(block.number)
@@ -227,11 +291,9 @@ class IcmWriter:
                             # The columns of its send give it, unless its network or its chain is
                             # another one.
                             continue
-                    prefix = (
-                        0
-                        if event.kind is PayloadKind.TELEPORTER
-                        else prefix_of(sha256(event.message).digest())
-                    )
+                    prefix = 0
+                    if event.kind is not PayloadKind.TELEPORTER:
+                        prefix = prefix_of(sha256(event.message).digest())
                     ids.add(event.sender)
                 elif isinstance(event, NewMessenger):
                     if event.registry not in registries:
@@ -250,38 +312,47 @@ class IcmWriter:
                     prefix = prefix_of(event.message_id)
                     if isinstance(event, IcmChange):
                         ids.update((messenger, event.account))
-                        (batch.failures if event.kind is ChangeKind.EXECUTED else batch.sends).add(
-                            prefix
-                        )
+                        if event.kind is ChangeKind.EXECUTED:
+                            accepted.failures.add(prefix)
+                        else:
+                            accepted.sends.add(prefix)
                     else:
                         ids.update(ids_of(event))
                     if isinstance(event, IcmSend):
                         # Nonces rise, so that few sends can be those of an earlier message.
                         if event.message.nonce <= nonces[messenger]:
-                            batch.sends.add(prefix)
+                            accepted.sends.add(prefix)
                         else:
                             nonces[messenger] = event.message.nonce
-                            batch.raised.add(messenger)
-                batch.events.append((key, prefix, block.tx_fees[event.tx_index], event))
-        return batch
+                            accepted.raised.add(messenger)
+                accepted.events.append((key, prefix, block.tx_fees[event.tx_index], event))
+        return accepted
 
-    def _rows(self, connection: Connection, batch: _Batch) -> IcmRows:
-        """Write ids, failures and nonces, and return the rows of events whose addresses are loaded."""
+    def _rows(self, connection: Connection, accepted: _AcceptedEvents) -> IcmRows:
+        """Write ids, failures and nonces, and return the rows of events.
+
+        The keys of the addresses that the events name are loaded.
+        """
         assert self._options is not None
-        keys, rows, is_indexed = (
-            self._session.keys,
-            IcmRows([], [], [], [], {}, set()),
-            self._options.is_indexed,
-        )
+        is_indexed = self._options.is_indexed
+        keys = self._session.keys
+        rows = IcmRows()
+        # By prefix and messenger: stored messages, and those of the events so far, which later
+        # events of the same blocks may be about.
         sends = {
-            (row.prefix, row.messenger): row.message for row in _find_sends(connection, batch.sends)
+            (row.prefix, row.messenger): row.message
+            for row in _find_sends(connection, accepted.sends)
         }
-        failed = bulk.fetch_by_keys(connection, _FAILED, batch.failures)
-        failures = {(prefix, messenger): receive for prefix, receive, messenger in failed}
+        failures = {
+            (prefix, messenger): receive
+            for prefix, receive, messenger in bulk.fetch_by_keys(
+                connection, _FAILED, accepted.failures
+            )
+        }
         ids: list[tuple[int, int]] = []
         new_failures: set[tuple[int, int]] = set()
-        gone: set[tuple[int, int]] = set()
-        for key, prefix, fee, event in batch.events:
+        ended_failures: set[tuple[int, int]] = set()
+        for key, prefix, fee, event in accepted.events:
             tx_index = event.tx_index
             if isinstance(event, WarpSend):
                 rows.warp_sends.append(
@@ -299,10 +370,10 @@ class IcmWriter:
                     new_failures.add((prefix, key))
             elif isinstance(event, IcmSend):
                 name = prefix, keys[event.messenger]
-                if (message := sends.get(name)) is not None:
-                    rows.changes.append(
-                        IcmChangeRow(key, ChangeKind.RESENT, message, tx_index, 0, b"")
-                    )
+                message = sends.get(name)
+                if message is not None:
+                    change = IcmChangeRow(key, ChangeKind.RESENT, message, tx_index, 0, b"")
+                    rows.changes.append(change)
                 else:
                     sends[name] = key
                     ids.append((prefix, key))
@@ -314,23 +385,22 @@ class IcmWriter:
                 if receive is None:
                     continue
                 rows.changes.append(IcmChangeRow(key, event.kind, receive, tx_index, 0, b""))
-                gone.add((prefix, receive))
+                ended_failures.add((prefix, receive))
             else:
                 message = sends.get((prefix, keys[event.messenger]))
                 if message is None:
-                    # Messages from before the index are not known.
+                    # The message was sent before the index begins.
                     continue
                 account, amount = keys[event.account], pack(event.amount)
-                rows.changes.append(
-                    IcmChangeRow(key, event.kind, message, tx_index, account, amount)
-                )
+                change = IcmChangeRow(key, event.kind, message, tx_index, account, amount)
+                rows.changes.append(change)
             rows.txs.add(tx_key_of(key, tx_index))
-        bulk.insert(connection, schema.ICM_FAILURES, sorted(new_failures - gone))
-        bulk.delete_pairs(connection, schema.ICM_FAILURES, sorted(gone - new_failures))
+        # A failure may end in the blocks in which it began.
+        bulk.insert(connection, schema.ICM_FAILURES, sorted(new_failures - ended_failures))
+        bulk.delete_pairs(connection, schema.ICM_FAILURES, sorted(ended_failures - new_failures))
         self._ids.put(connection, sorted(ids))
-        for raw in batch.raised:
-            text = "UPDATE icm_messengers SET nonce = ? WHERE messenger = ?"
-            connection.run(text, self._nonces[raw], keys[raw])
+        for raw in accepted.raised:
+            connection.run(_SET_NONCE, self._nonces[raw], keys[raw])
         return rows
 
 
@@ -349,21 +419,16 @@ class IcmDerivedRows:
             return
         routes = sorted((send.destination, send.key) for send in rows.sends)
         bulk.insert(connection, schema.ICM_ROUTES, routes)
+        # All sends are open at first: receipts and deliveries below find their rows.
         is_open = IcmState.OPEN.value
         bulk.insert(connection, schema.ICM_OPEN, [(*route, is_open) for route in routes])
-        bulk.insert(
-            connection,
-            schema.ICM_ARRIVALS,
-            sorted((receive.source, receive.key) for receive in rows.receives),
-        )
-        bulk.insert(
-            connection,
-            schema.ICM_MESSAGE_CHANGES,
-            sorted((change.message, change.key) for change in rows.changes),
-        )
-        addresses = {
-            (address, send.key) for send in rows.sends for address in (send.sender, send.recipient)
-        }
+        arrivals = sorted((receive.source, receive.key) for receive in rows.receives)
+        bulk.insert(connection, schema.ICM_ARRIVALS, arrivals)
+        changes = sorted((change.message, change.key) for change in rows.changes)
+        bulk.insert(connection, schema.ICM_MESSAGE_CHANGES, changes)
+        addresses: set[tuple[int, int]] = set()
+        for send in rows.sends:
+            addresses.update(((send.sender, send.key), (send.recipient, send.key)))
         for receive in rows.receives:
             if receive.body is not None:
                 addresses.update(((receive.sender, receive.key), (receive.recipient, receive.key)))
@@ -371,52 +436,54 @@ class IcmDerivedRows:
         receipts = [change.message for change in rows.changes if change.kind == ChangeKind.RECEIPT]
         if receipts:
             bulk.run(connection, _SET_RECEIPT, receipts)
-        text = (
-            "SELECT prefix, destination, receive, outcome FROM icm_unmatched WHERE prefix IN {keys}"
-        )
-        waiting = [
-            row
-            for row in bulk.fetch_by_keys(connection, text, rows.new)
-            if rows.new[row[0]].destination == row[1]
-        ]
-        bulk.delete_pairs(connection, schema.ICM_UNMATCHED, [row[:2] for row in waiting])
-        _write_deliveries(connection, [(rows.new[prefix].key, *row) for prefix, *row in waiting])
+        # Deliveries come after receipts: a failed one keeps its message open.
+        matched: list[tuple[int, int]] = []
+        deliveries: list[tuple[int, int, int, int]] = []
+        unmatched = bulk.fetch_by_keys(connection, _UNMATCHED, rows.new)
+        for prefix, destination, receive_key, outcome in unmatched:
+            send = rows.new[prefix]
+            if send.destination == destination:
+                matched.append((prefix, destination))
+                deliveries.append((send.key, destination, receive_key, outcome))
+        bulk.delete_pairs(connection, schema.ICM_UNMATCHED, matched)
+        _write_deliveries(connection, deliveries)
 
 
 def read_icm_rows(connection: Connection, bounds: tuple[int, int]) -> IcmRows:
     """Return the stored rows between two keys from which others are derived."""
-    text = "SELECT * FROM {} WHERE key >= ? AND key < ? ORDER BY key"
-    sends = map(IcmSendRow._make, connection.fetch(text.format("icm_sends"), *bounds))
-    receives = map(IcmReceiveRow._make, connection.fetch(text.format("icm_receives"), *bounds))
-    changes = map(IcmChangeRow._make, connection.fetch(text.format("icm_changes"), *bounds))
+    sends = map(IcmSendRow._make, connection.fetch(_SENDS_BETWEEN, *bounds))
+    receives = map(IcmReceiveRow._make, connection.fetch(_RECEIVES_BETWEEN, *bounds))
+    changes = map(IcmChangeRow._make, connection.fetch(_CHANGES_BETWEEN, *bounds))
     return IcmRows(list(sends), list(receives), list(changes))
 
 
 def read_received(connection: Connection, after: int, limit: int) -> ReceivedBatch | None:
     """Return what a chain received behind a key; None without blocks.
 
-    limit: of rows, at least 1.
+    limit: number of receives, and of retries, that are read; at least 1.
     """
-    chain = connection.records("SELECT chain_id, epoch, height, time, hash FROM chain")
-    if not chain or not chain[0].hash:
+    rows = connection.records(_CHECKPOINT)
+    if not rows or not rows[0].hash:
         return None
-    upto = block_key(chain[0].height + 1) - 1
-    events: list[Any] = []
+    (chain,) = rows
+    upto = block_key(chain.height + 1) - 1
+    delivered: list[DeliveredRow] = []
     for text in (_RECEIVES, _RETRIES):
-        rows = connection.fetch(text, after, limit)
-        events += rows
-        if len(rows) == limit:
-            upto = min(upto, rows[-1][0])
-    delivered = [
-        DeliveredRow(row[0], ChainID(bytes(row[1])), *row[2:]) for row in events if row[0] <= upto
-    ]
-    return ReceivedBatch(
-        ChainID(bytes(chain[0].chain_id)), chain[0].epoch, upto, chain[0].time, sorted(delivered)
-    )
+        events = [
+            DeliveredRow(key, ChainID(bytes(raw)), prefix, nonce, outcome, receive)
+            for key, raw, prefix, nonce, outcome, receive in connection.fetch(text, after, limit)
+        ]
+        delivered += events
+        if len(events) == limit:
+            # There may be more behind the last, which the other statement must not overtake.
+            upto = min(upto, events[-1].key)
+    ordered = sorted(row for row in delivered if row.key <= upto)
+    return ReceivedBatch(ChainID(bytes(chain.chain_id)), chain.epoch, upto, chain.time, ordered)
 
 
 def _deliver(connection: Connection, destination: int, rows: Sequence[DeliveredRow]) -> None:
-    """Write what a destination received of this chain, or have it wait for its message."""
+    """Write what a destination received of this chain; a receive waits for its message."""
+    # A retry comes behind the receive, so the last row of a message has its outcome.
     last = {(row.prefix, row.nonce): row for row in rows}
     sends = {
         (send.prefix, send.nonce): send.message
@@ -453,14 +520,12 @@ def _write_deliveries(
 
 
 def _find_sends(connection: Connection, prefixes: Set[int]) -> Iterator[_StoredSend]:
-    for table in ("recent", "older"):
-        yield from map(
-            _StoredSend._make, bulk.fetch_by_keys(connection, _SENT.format(table), prefixes)
-        )
+    for text in (_RECENT_SENDS, _OLDER_SENDS):
+        yield from map(_StoredSend._make, bulk.fetch_by_keys(connection, text, prefixes))
 
 
 def ids_of(event: IcmSend | IcmReceive) -> tuple[bytes, ...]:
-    """Return the addresses and blockchains of which the row of a message has the keys."""
+    """Return the addresses and blockchains that the row of a message names."""
     message = event.message
     parties = event.messenger, message.sender, message.recipient
     if isinstance(event, IcmSend):
@@ -471,16 +536,29 @@ def ids_of(event: IcmSend | IcmReceive) -> tuple[bytes, ...]:
 def send_row(key: int, event: IcmSend, keys: Mapping[bytes, int], fee: int) -> IcmSendRow:
     """Return the row of a sent message.
 
-    keys: of its addresses and its destination.
-    fee: of the transaction.
+    keys: keys of the addresses and blockchains that `ids_of` returns.
+    fee: fee of the transaction, in wei.
     """
     message = event.message
     warp_sender = keys[event.warp_sender] if event.warp_sender else 0
+    # Version 1: the messenger itself sent the Warp message.
+    is_v1 = bool(warp_sender) and message.origin is None
     return IcmSendRow(
-        key, event.tx_index, keys[event.messenger], keys[message.destination], message.nonce, keys[message.sender],
-        keys[message.recipient], pack(message.gas_limit), keys[event.fee_asset], pack(event.fee), pack(fee),
-        None if warp_sender and message.origin is None else warp_sender, message.tail or None, message.body,
-    )  # fmt: skip
+        key=key,
+        tx_index=event.tx_index,
+        messenger=keys[event.messenger],
+        destination=keys[message.destination],
+        nonce=message.nonce,
+        sender=keys[message.sender],
+        recipient=keys[message.recipient],
+        gas_limit=pack(message.gas_limit),
+        fee_asset=keys[event.fee_asset],
+        fee=pack(event.fee),
+        tx_fee=pack(fee),
+        warp_sender=None if is_v1 else warp_sender,
+        tail=message.tail or None,
+        body=message.body,
+    )
 
 
 def receive_row(
@@ -488,14 +566,25 @@ def receive_row(
 ) -> IcmReceiveRow:
     """Return the row of a received message.
 
-    has_content: its source is not indexed. For the others see `send_row`.
+    keys, fee: see `send_row`.
+    has_content: the row has gas limit, tail and body, since the source is not indexed.
     """
     message = event.message
-    content: tuple[bytes | None, bytes | None, bytes | None] = (None, None, None)
-    if has_content:
-        content = pack(message.gas_limit), message.tail or None, message.body
     return IcmReceiveRow(
-        key, event.tx_index, prefix_of(event.message_id), keys[event.messenger], keys[event.source], message.nonce,
-        keys[message.sender], keys[message.recipient], keys[event.deliverer], keys[event.redeemer],
-        event.outcome.value, pack(fee), *content, event.inner_events,
-    )  # fmt: skip
+        key=key,
+        tx_index=event.tx_index,
+        prefix=prefix_of(event.message_id),
+        messenger=keys[event.messenger],
+        source=keys[event.source],
+        nonce=message.nonce,
+        sender=keys[message.sender],
+        recipient=keys[message.recipient],
+        deliverer=keys[event.deliverer],
+        redeemer=keys[event.redeemer],
+        outcome=event.outcome.value,
+        tx_fee=pack(fee),
+        gas_limit=pack(message.gas_limit) if has_content else None,
+        tail=(message.tail or None) if has_content else None,
+        body=message.body if has_content else None,
+        inner_events=event.inner_events,
+    )

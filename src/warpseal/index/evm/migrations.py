@@ -1,8 +1,7 @@
-"""The schema versions of an EVM chain's index: they change the stored tables; derived ones are made
-again, empty.
+"""The schema versions of an EVM chain's index.
 
-The first version has all tables of today. A version that changes a stored table spells out what the
-first one had.
+They change the stored tables; derived tables are made again, empty. The first version has all
+tables of today. A version that changes a stored table spells out its change.
 """
 
 from __future__ import annotations
@@ -18,6 +17,16 @@ from warpseal.index.evm.schema import (
 from warpseal.store.connection import Connection
 from warpseal.store.migrate import Migration
 
+# Collections whose contract was created more than once.
+_RECREATED: Final = """
+    SELECT c.number
+    FROM collections c
+    JOIN creations k ON k.contract = c.contract
+    GROUP BY c.number
+    HAVING count(DISTINCT k.tx) > 1
+    LIMIT 1
+"""
+
 
 def _add_days(connection: Connection) -> None:
     """Add the last block of each UTC day, unless the database has them from the start."""
@@ -26,9 +35,7 @@ def _add_days(connection: Connection) -> None:
 
 
 def _add_holders(connection: Connection) -> None:
-    """Add the facts of holders of ERC-20 tokens and NFTs; a database of this version has all of
-    them.
-    """
+    """Add the facts of holders of ERC-20 tokens and NFTs, unless the database has them."""
     if connection.has_table("balances"):
         return
     connection.run("ALTER TABLE chain ADD COLUMN holders BIGINT NOT NULL DEFAULT 0")
@@ -46,9 +53,7 @@ def _add_icm(connection: Connection) -> None:
 
 
 def _add_inner_events(connection: Connection) -> None:
-    """Add the number of ICM events between a receive and its outcome, which earlier rows do not
-    have.
-    """
+    """Add the number of ICM events between a receive and its outcome; earlier rows have none."""
     if not connection.has_column("icm_receives", "inner_events"):
         connection.run("ALTER TABLE icm_receives ADD COLUMN inner_events INTEGER")
 
@@ -56,11 +61,7 @@ def _add_inner_events(connection: Connection) -> None:
 def _end_destroyed_contracts(connection: Connection) -> None:
     """Find creations by contract. If one was created again with NFTs, derive again what is held."""
     connection.run("CREATE INDEX IF NOT EXISTS creations_by_contract ON creations (contract)")
-    text = (
-        "SELECT c.number FROM collections c JOIN creations k ON k.contract = c.contract"
-        " GROUP BY c.number HAVING count(DISTINCT k.tx) > 1 LIMIT 1"
-    )
-    if connection.fetch(text):
+    if connection.fetch(_RECREATED):
         create_derived_tables(connection)
 
 

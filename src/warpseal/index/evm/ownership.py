@@ -1,7 +1,7 @@
-"""What addresses hold, from transfers in their order: the last receiver owns a token of ERC-721.
+"""Owners and balances of tokens, from transfers in their order.
 
-Owners and balances of NFTs are derived. ERC-20 balances after the blocks that changed them are
-facts, since those transfers are not kept.
+The last receiver of an ERC-721 token owns it. Owners and balances of NFTs are derived. ERC-20
+balances after the blocks that changed them are facts, since those transfers are not kept.
 """
 
 from __future__ import annotations
@@ -43,41 +43,80 @@ from warpseal.index.evm.schema import (
 from warpseal.store.connection import Connection
 
 _PARTITION_ROWS: Final = 1 << 18
-_ROWS_OF_BLOCKS: Final = (
-    "SELECT asset, holder, block, balance FROM balances WHERE partition BETWEEN ? AND ? AND block BETWEEN ? AND ?"
-    " ORDER BY asset, holder, block"
-)
-_PARTITION_OF: Final = "SELECT max(number) FROM balance_partitions WHERE first <= ?"
-_COUNT_ROWS: Final = "SELECT count(*) FROM balances WHERE partition = ?"
-_OF_ALL_PARTITIONS: Final = (
-    "partition IN (SELECT number FROM balance_partitions) AND asset = ? AND holder = ?"
-)
-_HISTORY: Final = f"SELECT block, balance FROM balances WHERE {_OF_ALL_PARTITIONS} ORDER BY block"
-_DELETE_FROM: Final = f"DELETE FROM balances WHERE {_OF_ALL_PARTITIONS} AND block >= ?"
-_HOLDERS_FROM: Final = (
-    "SELECT DISTINCT holder FROM balances WHERE partition IN (SELECT number FROM balance_partitions WHERE number >= ?)"
-    " AND asset = ? AND block >= ?"
-)
-# Holders of a balance above 0 that has not changed since.
-_RESTING: Final = (
-    "SELECT holder, rank, maximum, changed FROM ranks WHERE asset = ? AND rank < ? AND changed < ?"
-)
+# Rows of one statement, while holdings of a contract are derived again or ended.
+_RENEWED_TRANSFERS: Final = 20_000
+_ENDED_HOLDERS: Final = 1_000
+
 _StoredBalance = tuple[int, int, int, int, bytes, int | None]
 """A row of `balances`."""
 _Transfer = tuple[int, int, int, int]
 """Keys of asset, sender and recipient, 0 for the zero address, and the amount."""
-_RENEWED_TRANSFERS: Final = 20_000
-_LATER_TRANSFERS: Final = (
-    f"SELECT * FROM transfers WHERE {SQL_COLLECTION.format('token')} IN {{keys}} AND key > ? AND key < ?"
-    " ORDER BY key LIMIT ?"
-)
-_ENDED_HOLDERS: Final = 1_000
-_NEXT_HOLDERS: Final = (
-    "SELECT holder FROM holders WHERE asset = ? AND holder > ? ORDER BY holder LIMIT ?"
-)
-_HOLDINGS_OF: Final = (
-    "SELECT owner, token FROM holdings WHERE owner IN {keys} AND token >= ? AND token < ?"
-)
+
+_ROWS_OF_BLOCKS: Final = """
+    SELECT asset, holder, block, balance
+    FROM balances
+    WHERE partition BETWEEN ? AND ? AND block BETWEEN ? AND ?
+    ORDER BY asset, holder, block
+"""
+_LAST_PARTITION: Final = """
+    SELECT number, first
+    FROM balance_partitions
+    ORDER BY number DESC
+    LIMIT 1
+"""
+_PARTITION_OF: Final = "SELECT max(number) FROM balance_partitions WHERE first <= ?"
+_FIRST_BLOCKS: Final = "SELECT first FROM balance_partitions ORDER BY number"
+_COUNT_ROWS: Final = "SELECT count(*) FROM balances WHERE partition = ?"
+_HISTORY: Final = """
+    SELECT block, balance
+    FROM balances
+    WHERE partition IN (SELECT number FROM balance_partitions)
+        AND asset = ?
+        AND holder = ?
+    ORDER BY block
+"""
+_DELETE_FROM: Final = """
+    DELETE FROM balances
+    WHERE partition IN (SELECT number FROM balance_partitions)
+        AND asset = ?
+        AND holder = ?
+        AND block >= ?
+"""
+_HOLDERS_FROM: Final = """
+    SELECT DISTINCT holder
+    FROM balances
+    WHERE partition IN (SELECT number FROM balance_partitions WHERE number >= ?)
+        AND asset = ?
+        AND block >= ?
+"""
+_HAS_HOLDERS: Final = "SELECT 1 FROM holders WHERE asset = ? LIMIT 1"
+# Holders of a balance above 0 that has not changed since.
+_RESTING: Final = """
+    SELECT holder, rank, maximum, changed
+    FROM ranks
+    WHERE asset = ? AND rank < ? AND changed < ?
+"""
+_LATER_TRANSFERS: Final = f"""
+    SELECT *
+    FROM transfers
+    WHERE {SQL_COLLECTION.format("token")} IN {{keys}}
+        AND key > ?
+        AND key < ?
+    ORDER BY key
+    LIMIT ?
+"""
+_NEXT_HOLDERS: Final = """
+    SELECT holder
+    FROM holders
+    WHERE asset = ? AND holder > ?
+    ORDER BY holder
+    LIMIT ?
+"""
+_HOLDINGS_OF: Final = """
+    SELECT owner, token
+    FROM holdings
+    WHERE owner IN {keys} AND token >= ? AND token < ?
+"""
 _RECENT_OWNERS: Final = "SELECT token, holder FROM recent_owners WHERE token IN {keys}"
 _OLDER_OWNERS: Final = "SELECT token, holder FROM older_owners WHERE token IN {keys}"
 
@@ -85,8 +124,8 @@ _OLDER_OWNERS: Final = "SELECT token, holder FROM older_owners WHERE token IN {k
 class Ownership:
     """Owners and balances in the database.
 
-    cached: number of each in memory.
-    capacity: the number of rows in each of the small tables.
+    cached: number of owners, and number of balances, in memory.
+    capacity: number of rows in each of the small tables.
     """
 
     def __init__(self, cached: int, capacity: int) -> None:
@@ -101,7 +140,7 @@ class Ownership:
         """Change owners and balances by transfers; return the changes of the numbers of tokens.
 
         If the index does not begin at block 0, no contradiction is certain, and a balance of 0 may
-        be a positive one.
+        be a positive one: earlier transfers are missing.
         """
         if not rows.transfers:
             return NO_NFT_CHANGES
@@ -122,27 +161,33 @@ class Ownership:
     def renew(
         self, connection: Connection, begins: Mapping[int, int], height: int, *, is_complete: bool
     ) -> NftChanges:
-        """Apply only the transfers of collections from a transaction on; return the changes of the
-        numbers of tokens.
+        """Derive the holdings of collections again, whose contracts were destroyed and created.
 
-        begins: by the number of the collection, the key of the transaction that created its
-            contract again.
+        Only the transfers from the second creation on count. Returns the changes of the numbers of
+        tokens.
+
+        begins: the key of the transaction that created the contract again, by the number of the
+            collection.
         """
         counts: Counter[tuple[int, int]] = Counter()
         tokens: Counter[int] = Counter()
+        # All holdings end before any transfer is applied again: a transfer finds the state that
+        # the destroyed contract left to the new one, which is none.
         for collection in begins:
             self._end(connection, collection, counts, tokens)
+        # Contradictions were those of the former contract; the transfers below mark new ones.
         bulk.delete(connection, INCONSISTENT, sorted(begins))
-        last = block_key(height + 1)
+        end = block_key(height + 1)
+        # From the first block on that has such a creation, all collections in one order.
         place = block_key(height_of(min(begins.values()))) - 1
         while rows := bulk.run(
-            connection, _LATER_TRANSFERS, begins, place, last, _RENEWED_TRANSFERS
+            connection, _LATER_TRANSFERS, begins, place, end, _RENEWED_TRANSFERS
         ):
-            moved = list(map(TransferRow._make, rows))
-            place = moved[-1].key
+            transfers = list(map(TransferRow._make, rows))
+            place = transfers[-1].key
             renewed = [
                 row
-                for row in moved
+                for row in transfers
                 if tx_key_of(row.key, row.tx_index) >= begins[collection_of(row.token)]
             ]
             batch = BatchRows(
@@ -167,24 +212,22 @@ class Ownership:
         tokens: Counter[int],
     ) -> None:
         """End all holdings of a collection, and count them."""
-        bounds = first_token(collection), first_token(collection + 1)
+        asset = nft_asset(collection)
+        bounds = (first_token(collection), first_token(collection + 1))
         ended: set[int] = set()
-        holder = 0
-        while holders := connection.fetch(
-            _NEXT_HOLDERS, nft_asset(collection), holder, _ENDED_HOLDERS
-        ):
-            pairs = [
-                tuple(row)
-                for row in bulk.run(connection, _HOLDINGS_OF, [row[0] for row in holders], *bounds)
-            ]
-            self._holdings.put(
-                connection, [(owner, token, None, 0) for owner, token in sorted(pairs)]
-            )
+        # The rows of holders name the owners: holdings have no index by token. They change only
+        # after this, by the counts.
+        last_holder = 0
+        while holders := connection.fetch(_NEXT_HOLDERS, asset, last_holder, _ENDED_HOLDERS):
+            owners = [holder for (holder,) in holders]
+            pairs = sorted(map(tuple, bulk.run(connection, _HOLDINGS_OF, owners, *bounds)))
+            self._holdings.put(connection, [(owner, token, None, 0) for owner, token in pairs])
             for owner, token in pairs:
+                # A cached balance would be taken for the one before the next transfer.
                 self._cached_balances.pop((owner, token), None)
                 counts[collection, owner] -= 1
                 ended.add(token)
-            holder = holders[-1][0]
+            last_holder = owners[-1]
         tokens[collection] -= len(ended)
         for token in ended:
             self._cached_holders.pop(token, None)
@@ -194,20 +237,18 @@ class Ownership:
 class Balances:
     """Writes the balances of blocks.
 
-    holders: they have the balances so far.
-
-    capacity: number of rows in a small table; a partition has twice as many, so that the newest one
-        stays in memory.
+    holders: the holders with their balances after the last block.
+    capacity: number of rows in a small table; a partition has twice as many, so that the newest
+        partition stays in memory.
     """
 
     def __init__(self, connection: Connection, holders: Holders, capacity: int) -> None:
         self._holders = holders
         self._partition_rows = min(_PARTITION_ROWS, 2 * capacity)
-        rows = connection.fetch(
-            "SELECT number, first FROM balance_partitions ORDER BY number DESC LIMIT 1"
-        )
-        self._partition: int = rows[0][0] if rows else -1
-        self._first: int = rows[0][1] if rows else 0
+        self._partition = -1
+        self._first = 0
+        for number, first in connection.fetch(_LAST_PARTITION):
+            self._partition, self._first = number, first
         ((self._rows,),) = connection.fetch(_COUNT_ROWS, self._partition)
 
     def write(
@@ -277,29 +318,25 @@ class Balances:
         return rows
 
     def end(self, connection: Connection, recreation: Recreation, height: int) -> None:
-        """End the balances of a contract that was destroyed and created again, from the block of
-        its creation on.
+        """End the balances of a contract that was destroyed and created again.
 
-        The transfers are not stored: the balance before the block is taken off all later ones.
-        Later recreations of a contract come first.
+        They end in the block of the second creation. The transfers are not stored: the balance
+        before the block is taken off all later ones. Later recreations of a contract come first:
+        each takes its balances off up to the next one, whose balances are right by then.
         """
         asset, begin = recreation.contract, height_of(recreation.tx)
-        if not connection.fetch("SELECT 1 FROM holders WHERE asset = ? LIMIT 1", asset):
+        if not connection.fetch(_HAS_HOLDERS, asset):
             return
         until = height + 1 if recreation.until is None else height_of(recreation.until)
-        firsts = [
-            row[0]
-            for row in connection.fetch("SELECT first FROM balance_partitions ORDER BY number")
-        ]
+        firsts = [first for (first,) in connection.fetch(_FIRST_BLOCKS)]
         states: dict[Pair, HolderState] = {}
         rows: list[_StoredBalance] = []
-        moved = {
-            row[0]
-            for row in connection.fetch(
-                _HOLDERS_FROM, bisect_right(firsts, begin) - 1, asset, begin
-            )
+        # Holders whose balance changed since then have later rows, which are written again.
+        partition = bisect_right(firsts, begin) - 1
+        changed_holders = {
+            holder for (holder,) in connection.fetch(_HOLDERS_FROM, partition, asset, begin)
         }
-        for holder in moved:
+        for holder in changed_holders:
             history = [
                 (block, unpack(bytes(raw)))
                 for block, raw in connection.fetch(_HISTORY, asset, holder)
@@ -310,24 +347,24 @@ class Balances:
                 rows += _stored_balances(firsts, asset, holder, ended, begin)
                 largest = max(balance for _, balance in ended)
                 states[asset, holder] = _holder_state(ended[-1], largest)
-        for holder, raw_rank, raw_maximum, changed in connection.fetch(
-            _RESTING, asset, rank_of(0), begin
-        ):
-            if holder not in moved:
+        # All others get one row more: nothing from the block on.
+        resting = connection.fetch(_RESTING, asset, rank_of(0), begin)
+        for holder, raw_rank, raw_maximum, changed in resting:
+            if holder not in changed_holders:
                 largest = balance_of(bytes(raw_rank if raw_maximum is None else raw_maximum))
-                rows += _stored_balances(
-                    firsts, asset, holder, [(changed, largest), (begin, 0)], begin
-                )
+                history = [(changed, largest), (begin, 0)]
+                rows += _stored_balances(firsts, asset, holder, history, begin)
                 states[asset, holder] = _holder_state((begin, 0), largest)
         bulk.insert(connection, BALANCES, sorted(rows, key=itemgetter(0, 1, 2, 3)))
         ((self._rows,),) = connection.fetch(_COUNT_ROWS, self._partition)
+        # The states of holders come last: the rows of `_RESTING` are read from them.
         self._holders.rewrite(connection, asset, states, height)
 
 
 class _Batch:
     """Owners and balances that one batch touches, before and after it.
 
-    Ownership has the cached ones.
+    cached_holders, cached_balances: the caches of Ownership.
     """
 
     def __init__(
@@ -360,7 +397,8 @@ class _Batch:
             connection, {(row.sender, row.token) for row in moved if row.sender}
         )
         # Senders come first: a recipient needs no lookup if the senders are already all holders of
-        # the token, as with tokens of a single holder.
+        # the token, as with tokens of a single holder. Every sender is looked up, since a balance
+        # that is missing is a contradiction.
         sender_counts = Counter(token for _, token in balances)
         recipients = {
             (row.recipient, row.token)
@@ -386,8 +424,9 @@ class _Batch:
     def changes(
         self,
     ) -> tuple[list[tuple[int, int]], list[tuple[int, int, bytes | None, int]], NftChanges]:
-        """Return the changed rows of owners, 0 for none, and of holdings, in order; and numbers of
-        tokens.
+        """Return the changed rows of owners and holdings, in order, and the numbers of tokens.
+
+        A row that is gone has 0 in its last column.
         """
         owners: list[tuple[int, int]] = []
         holdings: dict[tuple[int, int], tuple[bytes | None, int]] = {}
@@ -400,6 +439,8 @@ class _Batch:
             owners.append((token, holder))
             collection = collection_of(token)
             tokens[collection] += bool(holder) - bool(previous)
+            # The holdings of ERC-721 follow from the owner. Those of ERC-1155 have balances, which
+            # come below.
             if not is_erc1155(token):
                 if previous:
                     holdings[previous, token] = (None, 0)
@@ -484,34 +525,39 @@ def find_holdings(
 def _end_balance(
     history: Sequence[tuple[int, int]], begin: int, until: int
 ) -> list[tuple[int, int]]:
-    """Return the changes of a balance, each a block and the balance, if its contract began again in
-    a block.
+    """Return the changes of a balance, as blocks and balances, of a contract that began again.
 
-    until: the block from which on they are those of another contract.
+    begin: the block in which the contract was created again.
+    until: the block of the next creation, from which on balances are right already.
     """
     ended = [change for change in history if change[0] < begin]
+    # The former contract's balance, which all balances of the next contract wrongly contain.
     residue = ended[-1][1] if ended else 0
-    later = [
-        (block, max(0, balance - residue) if block < until else balance)
-        for block, balance in history
-        if block >= begin
-    ]
+    later: list[tuple[int, int]] = []
+    for block, balance in history:
+        if block >= until:
+            later.append((block, balance))
+        elif block >= begin:
+            # Below 0 only if the events of the contract contradict each other.
+            later.append((block, max(0, balance - residue)))
     if not later or later[0][0] > begin:
         later.insert(0, (begin, 0))
-    balance = residue
-    for change in later:
-        if change[1] != balance:
-            ended.append(change)
-            balance = change[1]
+    # Only changes have rows: a block in which the balance stays the same has none.
+    last_balance = residue
+    for block, balance in later:
+        if balance != last_balance:
+            ended.append((block, balance))
+            last_balance = balance
     return ended
 
 
 def _stored_balances(
     firsts: Sequence[int], asset: int, holder: int, history: Sequence[tuple[int, int]], begin: int
 ) -> list[_StoredBalance]:
-    """Return the rows of a history from a block on.
+    """Return the rows of a history from block `begin` on.
 
     firsts: the first block of each partition.
+    history: blocks and the balances after them, also before `begin`: rows link to them.
     """
     rows: list[_StoredBalance] = []
     last: int | None = None
@@ -536,8 +582,9 @@ def _holder_state(change: tuple[int, int], largest: int) -> HolderState:
 def _apply_moves(
     balances: dict[Pair, int], moves: Sequence[_Transfer], inconsistent: set[int]
 ) -> dict[Pair, int]:
-    """Apply the transfers of a block in their order; return the earlier balances of all holders
-    that they touch.
+    """Apply the transfers of a block in their order; return the balances before them.
+
+    inconsistent: gets the assets whose transfers take more than there is, or add beyond 2^256-1.
     """
     before: dict[Pair, int] = {}
     for asset, sender, recipient, amount in moves:

@@ -88,7 +88,7 @@ class EvmIndex:
         return await self._read_or_none(lambda session: queries.read_progress(session, oldest))
 
     async def waiting_requests(self) -> Mapping[str, int]:
-        """Return the number of requests that wait for the indexer, by kind; empty without an index."""
+        """Return the number of requests that wait for the indexer, by kind."""
         return await self._read_or_none(queries.count_requests) or {}
 
     # Blocks and contracts

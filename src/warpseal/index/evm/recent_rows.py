@@ -1,8 +1,7 @@
-"""Rows that are written at random places: new ones go into a small table, and from there into a
-large one in order.
+"""Rows at random places: written into a small table, and from there in order into a large one.
 
-The small table stays in memory. What moves at a time is one range of keys, so it changes few pages
-of the large table.
+The small table stays in memory. The rows that move at a time are one range of keys, so they change
+few pages of the large table.
 """
 
 from __future__ import annotations
@@ -34,37 +33,30 @@ class RecentRows:
     """
 
     def __init__(self, table: LayeredTable, capacity: int) -> None:
-        self._recent = recent = table.recent
-        older = table.older
+        recent, older = table.recent, table.older
+        self._recent = recent
         self._capacity = capacity
-        key, marks = (
-            ", ".join(column.name for column in older.key),
-            ", ".join("?" for _ in older.key),
-        )
-        behind = f"FROM {recent.name} WHERE ({key}) > ({marks})"
-        between = f"{behind} AND ({key}) <= ({marks})"
-        condition = f" AND {table.gone} <> 0" if table.gone else ""
+        key = ", ".join(column.name for column in older.key)
+        marks = ", ".join("?" for _ in older.key)
         self._count_text = f"SELECT count(*) FROM {recent.name}"
-        self._last_text = f"SELECT {key} {behind} ORDER BY {key} LIMIT 1 OFFSET ?"
-        self._move_texts = [
-            f"INSERT INTO {older.name} ({older.names}) SELECT {older.names} {between}{condition} ORDER BY {key}"
-            f"{older.on_conflict}",
-            f"DELETE {between}",
-        ]
-        if table.gone:
-            gone = f"SELECT {key} {between} AND {table.gone} = 0"
-            self._move_texts.insert(0, f"DELETE FROM {older.name} WHERE ({key}) IN ({gone})")
-        # The last moved key, and an upper bound of the rows of the small table.
+        self._last_text = f"""
+            SELECT {key}
+            FROM {recent.name}
+            WHERE ({key}) > ({marks})
+            ORDER BY {key}
+            LIMIT 1 OFFSET ?
+        """
+        self._move_texts = _move_texts(table, key, marks)
+        # The places before all keys and behind them, and the last key that was moved.
         is_bytes = [column.kind == "bytes" for column in older.key]
         self._before: Row = tuple(b"" if raw else _MIN_KEY for raw in is_bytes)
         self._behind: Row = tuple(_MAX_BYTES if raw else _MAX_KEY for raw in is_bytes)
         self._last = self._before
+        # An upper bound of the rows of the small table; None before they are counted.
         self._count: int | None = None
 
     def put(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add or replace rows of the small table, and move as many as it has too many, those with
-        the next keys.
-        """
+        """Add or replace rows of the small table, and move the rows beyond its capacity."""
         if not rows:
             return
         bulk.upsert(connection, self._recent, rows)
@@ -93,13 +85,51 @@ class RecentRows:
         return moved
 
 
+def _move_texts(table: LayeredTable, key: str, marks: str) -> list[str]:
+    """Return the statements that move a range of keys, each with its two bounds as values.
+
+    A row that is gone is deleted from the large table before the others are inserted there, and the
+    small table is emptied last: the statements before it read its rows.
+    """
+    recent, older, gone = table.recent.name, table.older, table.gone
+    between = f"({key}) > ({marks}) AND ({key}) <= ({marks})"
+    is_there = f"AND {gone} <> 0" if gone else ""
+    texts = [
+        f"""
+            INSERT INTO {older.name} ({older.names})
+            SELECT {older.names}
+            FROM {recent}
+            WHERE {between} {is_there}
+            ORDER BY {key}
+            {older.on_conflict}
+        """,
+        f"""
+            DELETE FROM {recent}
+            WHERE {between}
+        """,
+    ]
+    if gone:
+        delete_gone = f"""
+            DELETE FROM {older.name}
+            WHERE ({key}) IN (
+                SELECT {key}
+                FROM {recent}
+                WHERE {between} AND {gone} = 0
+            )
+        """
+        texts.insert(0, delete_gone)
+    return texts
+
+
 def find_held(
     connection: Connection, table: LayeredTable, pairs: set[tuple[int, int]]
 ) -> Iterator[Sequence[Any]]:
     """Yield the rows with these keys of two numbers, as the large table has them.
 
-    table: the last column of its small table is `is_held`.
+    table: layers of a table of holdings: the last column of the small one is `is_held`.
     """
+    # A row of the small table counts before the large table's, also if it says that nothing is
+    # held.
     newer = set()
     for *row, is_held in bulk.fetch_by_pairs(connection, _text_by_pairs(table.recent), pairs):
         newer.add((row[0], row[1]))
@@ -110,9 +140,12 @@ def find_held(
 
 @cache
 def _text_by_pairs(table: Table) -> str:
-    names = [column.name for column in table.columns]
+    first, second, *_ = names = [column.name for column in table.columns]
     columns = ", ".join(f"h.{name}" for name in names)
-    return f"SELECT {columns} FROM {{pairs}} JOIN {table.name} h ON h.{names[0]} = p.a AND h.{names[1]} = p.b"
+    return f"""
+        SELECT {columns}
+        FROM {{pairs}} JOIN {table.name} h ON h.{first} = p.a AND h.{second} = p.b
+    """
 
 
 def forget_oldest(cached: dict[K, V], most: int) -> None:

@@ -21,7 +21,7 @@ from warpseal.warp.ids import ChainID
 from warpseal.warp.message import UnsignedMessage
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
-"""About the bytes of the URIs and documents, or of the messages, of a page; a single item may have more."""
+"""About the bytes of URIs and documents, or of messages, of a page; a single item may have more."""
 
 
 class EvmCheckpoint(Struct, frozen=True):

@@ -1,6 +1,4 @@
-"""What a daemon asks the indexer for, written into the chain's index between the indexer's own
-transactions.
-"""
+"""Requests of a daemon to the indexer, written into the chain's index between its transactions."""
 
 from __future__ import annotations
 
@@ -34,12 +32,22 @@ MAX_WAITING_REINDEXES: Final = 256
 # The indexer's transactions take the file for up to a few seconds.
 _WAIT_S: Final = 8.0
 _PAUSE_S: Final = 0.02
-_WAITING: Final = "SELECT count(*) FROM (SELECT 1 FROM requests WHERE kind = ? LIMIT ?) AS waiting"
+_WAITING: Final = """
+    SELECT count(*)
+    FROM (SELECT 1 FROM requests WHERE kind = ? LIMIT ?) AS waiting
+"""
 # Atomic on both databases, whichever other daemon does the same.
-_ACCEPT: Final = (
-    "INSERT INTO reindexes (token, accepted_at) VALUES (?, ?) ON CONFLICT (token) DO UPDATE"
-    " SET accepted_at = excluded.accepted_at WHERE reindexes.accepted_at <= ? RETURNING token"
-)
+_ACCEPT: Final = """
+    INSERT INTO reindexes (token, accepted_at)
+    VALUES (?, ?)
+    ON CONFLICT (token) DO UPDATE
+    SET accepted_at = excluded.accepted_at
+    WHERE reindexes.accepted_at <= ?
+    RETURNING token
+"""
+_FORGET_ACCEPTED: Final = "DELETE FROM reindexes WHERE accepted_at <= ?"
+_ACCEPTED_AT: Final = "SELECT accepted_at FROM reindexes WHERE token = ?"
+_CONTRACTS: Final = "SELECT contract FROM collections WHERE number IN {keys}"
 
 
 class RequestWriter:
@@ -85,27 +93,22 @@ class RequestWriter:
         def write(connection: Connection) -> ReindexResult:
             if not has_writer(connection, self._url.path):
                 return ReindexResult(ReindexOutcome.NO_INDEXER)
-            connection.run("DELETE FROM reindexes WHERE accepted_at <= ?", now - REINDEX_INTERVAL_S)
-            if (
-                _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES)
-                >= MAX_WAITING_REINDEXES
-            ):
+            ended_at = now - REINDEX_INTERVAL_S
+            connection.run(_FORGET_ACCEPTED, ended_at)
+            # Before the token is accepted: an accepted request excludes others for an hour, so it
+            # must not be dropped.
+            waiting = _count_waiting(connection, RequestKind.REINDEX, MAX_WAITING_REINDEXES)
+            if waiting >= MAX_WAITING_REINDEXES:
                 return ReindexResult(ReindexOutcome.BUSY)
-            if not connection.fetch(_ACCEPT, tokens[0], now, now - REINDEX_INTERVAL_S):
-                accepted_at = connection.value(
-                    "SELECT accepted_at FROM reindexes WHERE token = ?", tokens[0]
-                )
-                wait_s = accepted_at + REINDEX_INTERVAL_S - now
-                return ReindexResult(
-                    ReindexOutcome.TOO_EARLY, min(max(wait_s, 1), REINDEX_INTERVAL_S)
-                )
-            bulk.upsert(
-                connection, REQUESTS, [(int(RequestKind.REINDEX), token, now) for token in tokens]
-            )
+            if not connection.fetch(_ACCEPT, tokens[0], now, ended_at):
+                wait_s = connection.value(_ACCEPTED_AT, tokens[0]) - ended_at
+                retry_after_s = min(max(wait_s, 1), REINDEX_INTERVAL_S)
+                return ReindexResult(ReindexOutcome.TOO_EARLY, retry_after_s)
+            requests = [(int(RequestKind.REINDEX), token, now) for token in tokens]
+            bulk.upsert(connection, REQUESTS, requests)
+            # The contract is called again as well.
             collections = {collection_of(token) for token in tokens}
-            contracts = bulk.run(
-                connection, "SELECT contract FROM collections WHERE number IN {keys}", collections
-            )
+            contracts = bulk.run(connection, _CONTRACTS, collections)
             rows = [(int(RequestKind.CONTRACT), contract, now) for (contract,) in contracts]
             bulk.insert_new(connection, REQUESTS, rows)
             return ReindexResult(ReindexOutcome.ACCEPTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeVar
 
+from msgspec import UnsetType
 from msgspec.structs import asdict
 
 from warpseal.chains.evm.nft_document import NftFields
@@ -33,19 +34,38 @@ TokenRow = TypeVar("TokenRow", TransferRow, HoldingRow, OwnerRow)
 _ZERO_ADDRESS: Final = bytes(20)
 _NO_FIELDS: Final = NftFields()
 _SIZES: Final = "SELECT token, size FROM documents WHERE token IN {keys}"
-_DOCUMENTS: Final = (
-    "SELECT token, status, updated_at, uri, fields FROM documents WHERE token IN {keys}"
-)
+_DOCUMENTS: Final = """
+    SELECT token, status, updated_at, uri, fields
+    FROM documents
+    WHERE token IN {keys}
+"""
+_TOKENS: Final = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
 _COLLECTIONS: Final = "SELECT number, contract, standards FROM collections WHERE number IN {keys}"
-# called_at: time of the block at which the contract was called; NULL at the newest block, whose
-# results are current.
-_CONTRACTS: Final = (
-    "SELECT contract, due_from IS NOT NULL, erc_type, name, symbol, decimals,"
-    " (SELECT time FROM blocks WHERE number = contracts.height AND number < (SELECT max(number) FROM blocks))"
-    " FROM contracts WHERE contract IN {keys}"
-)
-_EMPTY_RESULT_S: Final = 600
+_STANDARDS: Final = "SELECT contract, standards FROM collections WHERE contract IN {keys}"
+_INCONSISTENT: Final = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
+# The last column is the time of the block at which the contract was called; NULL at the newest
+# block, whose results are current.
+_CONTRACTS: Final = """
+    SELECT
+        contract,
+        due_from IS NOT NULL,
+        erc_type,
+        name,
+        symbol,
+        decimals,
+        (
+            SELECT time
+            FROM blocks
+            WHERE number = contracts.height AND number < (SELECT max(number) FROM blocks)
+        )
+    FROM contracts
+    WHERE contract IN {keys}
+"""
 _BLOCKS: Final = "SELECT number, hash, time FROM blocks WHERE number IN {keys}"
+_TX_HASHES: Final = "SELECT key, hash FROM txs WHERE key IN {keys}"
+
+# A contract with an empty text is called again after this time.
+_EMPTY_RESULT_S: Final = 600
 _STANDARD_TYPES: Final = (
     evm.ErcType.UNKNOWN,
     evm.ErcType.ERC721,
@@ -63,7 +83,7 @@ def read_addresses(session: ReadSession, keys: Set[int]) -> dict[int, bytes]:
 class ContractRow(NamedTuple):
     """The results of calls of a contract; None without any.
 
-    called_at: see `_CONTRACTS`.
+    called_at: time of the block at which the contract was called; None of the newest block.
     """
 
     is_due: bool
@@ -74,13 +94,15 @@ class ContractRow(NamedTuple):
     called_at: int | None
 
     def is_old(self, now: float) -> bool:
-        """Return whether the contract is called again: after ten minutes if a text is empty, else
-        after a day.
+        """Return whether the contract is called again.
+
+        It is after ten minutes if a text is empty, else after a day.
         """
+        if self.called_at is None:
+            return False
         is_empty = self.erc_type is evm.ErcType.UNKNOWN or "" in (self.name, self.symbol)
-        return self.called_at is not None and now - self.called_at > (
-            _EMPTY_RESULT_S if is_empty else RECENT_S
-        )
+        kept_s = _EMPTY_RESULT_S if is_empty else RECENT_S
+        return now - self.called_at > kept_s
 
 
 UNKNOWN_CONTRACT: Final = ContractRow(False, None, None, None, None, None)
@@ -95,6 +117,7 @@ class _DocumentRow(NamedTuple):
 
 def read_contracts(session: ReadSession, contracts: Iterable[int]) -> dict[int, ContractRow]:
     """Return the rows of contracts that were created here or have NFT transfers, by their keys."""
+    rows = session.by_keys(_CONTRACTS, contracts)
     return {
         contract: ContractRow(
             bool(is_due),
@@ -104,9 +127,7 @@ def read_contracts(session: ReadSession, contracts: Iterable[int]) -> dict[int, 
             decimals,
             called_at,
         )
-        for contract, is_due, erc_type, name, symbol, decimals, called_at in session.by_keys(
-            _CONTRACTS, contracts
-        )
+        for contract, is_due, erc_type, name, symbol, decimals, called_at in rows
     }
 
 
@@ -140,7 +161,7 @@ class ResourceReader:
         )
 
     def within_page(self, rows: Sequence[TokenRow], size: int) -> Sequence[TokenRow]:
-        """Return the first rows whose documents fit on a page of this size; at least one."""
+        """Return the first rows whose documents fit on a page of this size; at least one row."""
         first = rows[:size]
         sizes = dict(self._session.by_keys(_SIZES, {row.token for row in first}))
         total = 0
@@ -171,20 +192,16 @@ class ResourceReader:
     def tokens(self, rows: Sequence[OwnerRow]) -> tuple[evm.NftToken, ...]:
         """Return tokens with their owners."""
         self._load_tokens([row.token for row in rows])
-        self._session.load_ids(
-            row.holder for row in rows if row.holder and not is_erc1155(row.token)
-        )
-        return tuple(
-            [
-                evm.NftToken(
-                    owner_address=UNSET
-                    if is_erc1155(row.token) or not row.holder
-                    else self._address_text(row.holder),
-                    **self._token_fields(row.token),
-                )
-                for row in rows
-            ]
-        )
+        # The holder of an ERC-1155 token is a number of holders.
+        owners = {row.token: row.holder for row in rows if not is_erc1155(row.token) and row.holder}
+        self._session.load_ids(owners.values())
+        tokens = []
+        for row in rows:
+            owner: str | UnsetType = UNSET
+            if row.token in owners:
+                owner = self._address_text(owners[row.token])
+            tokens.append(evm.NftToken(owner_address=owner, **self._token_fields(row.token)))
+        return tuple(tokens)
 
     def transfers(self, rows: Sequence[TransferRow]) -> tuple[evm.Erc1155Transfer, ...]:
         """Return ERC-1155 transfers."""
@@ -193,9 +210,10 @@ class ResourceReader:
         holders = {key for row in rows for key in (row.sender, row.recipient) if key}
         session.load_ids(holders)
         self._load_contracts(holders)
+        heights = {height_of(row.key) for row in rows}
         blocks = {
-            number: row
-            for number, *row in session.by_keys(_BLOCKS, {height_of(row.key) for row in rows})
+            number: (block_hash, time)
+            for number, block_hash, time in session.by_keys(_BLOCKS, heights)
         }
         hashes = _tx_hashes(session, {tx_key_of(row.key, row.tx_index) for row in rows})
         transfers = []
@@ -225,18 +243,18 @@ class ResourceReader:
         )
         contracts = {row.contract for row in rows}
         self._load_contracts(contracts)
-        text = "SELECT contract, standards FROM collections WHERE contract IN {keys}"
-        standards = dict(session.by_keys(text, contracts))
+        standards = dict(session.by_keys(_STANDARDS, contracts))
         hashes = _tx_hashes(session, {row.tx for row in rows})
         deployments = []
         for row in rows:
             contract = self._contract(row.contract)
+            factory: str | UnsetType = UNSET
+            if row.factory is not None:
+                factory = self._address_text(row.factory)
             details = evm.DeploymentDetails(
                 tx_hash=hashes[row.tx],
                 deployer_address=self._address_text(row.sender),
-                deployer_contract_address=UNSET
-                if row.factory is None
-                else self._address_text(row.factory),
+                deployer_contract_address=factory,
             )
             deployments.append(
                 evm.DeployedContract(
@@ -254,8 +272,7 @@ class ResourceReader:
         """Load tokens with their contracts and documents."""
         session, keys = self._session, set(tokens)
         by_number = {number_of(token): token for token in keys}
-        text = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
-        for token_number, short, raw in session.by_keys(text, by_number):
+        for token_number, short, raw in session.by_keys(_TOKENS, by_number):
             self._token_ids[by_number[token_number]] = id_of_row(short, raw)
         numbers = {collection_of(token) for token in keys}
         for number, contract, standards in session.by_keys(_COLLECTIONS, numbers):
@@ -276,8 +293,8 @@ class ResourceReader:
             if row.status is not evm.MetadataStatus.UNINDEXED
         }
         self._missing_tokens = keys - fetched
-        text = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
-        self._inconsistent = frozenset(row[0] for row in session.by_keys(text, numbers))
+        inconsistent = session.by_keys(_INCONSISTENT, numbers)
+        self._inconsistent = frozenset(number for (number,) in inconsistent)
 
     def _load_contracts(self, contracts: Iterable[int]) -> None:
         self._contracts |= read_contracts(self._session, contracts)
@@ -338,7 +355,7 @@ def block_resource(
 ) -> evm.EvmBlock:
     """Return a block.
 
-    earlier_txs: transactions before the first indexed block, None if they are not counted.
+    earlier_txs: number of transactions before the first indexed block; None if it is not counted.
     """
     return evm.EvmBlock(
         chain_id=chain_id,
@@ -357,10 +374,7 @@ def block_resource(
 
 
 def _tx_hashes(session: ReadSession, keys: Iterable[int]) -> dict[int, str]:
-    return {
-        key: hex_text(raw)
-        for key, raw in session.by_keys("SELECT key, hash FROM txs WHERE key IN {keys}", keys)
-    }
+    return {key: hex_text(raw) for key, raw in session.by_keys(_TX_HASHES, keys)}
 
 
 def _metadata(

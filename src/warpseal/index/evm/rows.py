@@ -1,6 +1,4 @@
-"""Rows of an EVM chain's facts; schema.py has the meaning of their columns, which are in the same
-order.
-"""
+"""Rows of an EVM chain's facts; schema.py has their columns in the same order, with a meaning."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from collections.abc import Sequence, Set
 from secrets import randbits
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from warpseal.index import bulk
@@ -19,7 +17,15 @@ from warpseal.index.evm.schema import CHAIN
 from warpseal.store.connection import Connection
 from warpseal.warp.ids import ChainID, id_text
 
-_EPOCH_BITS = 62
+_EPOCH_BITS: Final = 62
+
+SELECT_CHAIN: Final = """
+    SELECT
+        epoch, chain_id, evm_chain_id, genesis_hash, asked_first, first_height, first_parent,
+        height, hash, time, txs, counted_to, counted_txs, traced, unknown_logs, holders, icm_first
+    FROM chain
+"""
+"""Its columns are the fields of `EvmChainRow`."""
 
 
 class BlockRow(NamedTuple):
@@ -61,10 +67,10 @@ class CreationRow(NamedTuple):
 
 
 class Recreation(NamedTuple):
-    """A creation at an address that already had one: what the destroyed contract held ends.
+    """A creation at an address that already had one: the holdings of the destroyed contract end.
 
-    tx: key of its transaction.
-    until: that of the next creation at the address, None without one.
+    tx: key of the transaction that created the contract again.
+    until: key of the transaction of the next creation at the address, None without one.
     """
 
     contract: int
@@ -84,7 +90,7 @@ class BalanceRow(NamedTuple):
 class HoldingRow(NamedTuple):
     """A token that an address holds.
 
-    balance: packed; None for ERC-721.
+    balance: packed number of ERC-1155; None for ERC-721.
     """
 
     token: int
@@ -94,7 +100,7 @@ class HoldingRow(NamedTuple):
 class OwnerRow(NamedTuple):
     """A token that is held.
 
-    holder: the owner of ERC-721, the number of holders of ERC-1155; 0 for none.
+    holder: key of the owner of ERC-721, or number of holders of ERC-1155; 0 for none.
     """
 
     token: int
@@ -165,15 +171,16 @@ class WarpSendRow(NamedTuple):
 class IcmRows(Struct, frozen=True):
     """The rows of ICM messages of consecutive blocks.
 
-    new, txs: sends by prefix, and keys of transactions; empty while rows are derived again.
+    new: the sends by prefix; empty while rows are derived again.
+    txs: keys of the transactions that rows name; empty while rows are derived again.
     """
 
-    sends: list[IcmSendRow] = []
-    receives: list[IcmReceiveRow] = []
-    changes: list[IcmChangeRow] = []
-    warp_sends: list[WarpSendRow] = []
-    new: dict[int, IcmSendRow] = {}
-    txs: set[int] = set()
+    sends: list[IcmSendRow] = field(default_factory=list)
+    receives: list[IcmReceiveRow] = field(default_factory=list)
+    changes: list[IcmChangeRow] = field(default_factory=list)
+    warp_sends: list[WarpSendRow] = field(default_factory=list)
+    new: dict[int, IcmSendRow] = field(default_factory=dict)
+    txs: set[int] = field(default_factory=set)
 
 
 NO_ICM: Final = IcmRows()
@@ -234,10 +241,13 @@ class EvmChainRow(Struct):
 
     @property
     def identity(self) -> EvmChainIdentity:
-        """What the index was made for."""
-        chain_id, evm_chain_id = ChainID(self.chain_id), unpack(self.evm_chain_id)
+        """The chain and the settings that the index was made for."""
         return EvmChainIdentity(
-            chain_id, evm_chain_id, self.genesis_hash, self.asked_first, bool(self.holders)
+            ChainID(self.chain_id),
+            unpack(self.evm_chain_id),
+            self.genesis_hash,
+            self.asked_first,
+            bool(self.holders),
         )
 
     @property
@@ -271,8 +281,8 @@ class EvmChainRow(Struct):
 
 def read_chain_row(connection: Connection) -> EvmChainRow | None:
     """Return the row; None of an empty index."""
-    rows = connection.fetch("SELECT * FROM chain")
-    return EvmChainRow(*rows[0][1:]) if rows else None
+    rows = connection.fetch(SELECT_CHAIN)
+    return EvmChainRow(*rows[0]) if rows else None
 
 
 def lock_chain(connection: Connection, chain: EvmChainRow) -> None:

@@ -22,11 +22,12 @@ DERIVED_VIEWS: Final[dict[str, str]] = {}
 
 
 class LayeredTable(NamedTuple):
-    """A small table of the newest rows in front of a large one with the same key, see
-    recent_rows.py.
+    """A small table of the newest rows in front of a large one with the same key.
 
-    gone: the column of the small table that is 0 if the row of the large one is gone; "" if none
-        ever is.
+    See recent_rows.py.
+
+    gone: the column of the small table that is 0 if the row of the large table is gone; "" for
+        tables whose rows stay.
     """
 
     recent: Table
@@ -39,22 +40,33 @@ def _declare_layers(
 ) -> LayeredTable:
     """Return the tables `recent_` and `older_`, and add the view that has the name and shows both.
 
-    gone: see LayeredTable; it has a type if only the small table has the column.
+    gone: see LayeredTable; with its type, such as `is_held int16`, if only the small table has the
+        column.
     is_disjoint: no key is in both tables.
     """
     tables = STORED if views is STORED_VIEWS else DERIVED
+    gone_column = gone.partition(" ")[0]
+    is_extra = gone_column != gone
     older = declare_table(tables, f"older_{name}", columns)
-    gone, *kind = gone.split()[:2] or ("",)
-    recent = declare_table(
-        tables, f"recent_{name}", ", ".join([columns, *(f"{gone} {type_}" for type_ in kind)])
-    )
-    names, condition = older.names, f" WHERE {gone} <> 0" if gone else ""
-    same = " AND ".join(f"r.{column.name} = o.{column.name}" for column in older.key)
-    newer = "" if is_disjoint else f" WHERE NOT EXISTS (SELECT 1 FROM recent_{name} r WHERE {same})"
-    views[name] = (
-        f"SELECT {names} FROM recent_{name}{condition} UNION ALL SELECT {names} FROM older_{name} o{newer}"
-    )
-    return LayeredTable(recent, older, gone)
+    recent_columns = f"{columns}, {gone}" if is_extra else columns
+    recent = declare_table(tables, f"recent_{name}", recent_columns)
+    views[name] = _view_text(recent, older, gone_column, is_disjoint=is_disjoint)
+    return LayeredTable(recent, older, gone_column)
+
+
+def _view_text(recent: Table, older: Table, gone: str, *, is_disjoint: bool) -> str:
+    """Return the query of a view: the newest row of each key that is not gone.
+
+    The database keeps the text, so that it is one line as in all databases so far.
+    """
+    newest = f"SELECT {older.names} FROM {recent.name}"
+    if gone:
+        newest += f" WHERE {gone} <> 0"
+    others = f"SELECT {older.names} FROM {older.name} o"
+    if not is_disjoint:
+        has_key = " AND ".join(f"r.{column.name} = o.{column.name}" for column in older.key)
+        others += f" WHERE NOT EXISTS (SELECT 1 FROM {recent.name} r WHERE {has_key})"
+    return f"{newest} UNION ALL {others}"
 
 
 # The checkpoint, one row at most. epoch: a random number; another one means that the keys have
@@ -66,9 +78,12 @@ def _declare_layers(
 CHAIN: Final = declare_table(
     STORED,
     "chain",
-    "key key, epoch int64, chain_id bytes, evm_chain_id bytes, genesis_hash bytes, asked_first int64,"
-    "first_height int64, first_parent bytes, height int64, hash bytes, time int64, txs int64, counted_to int64,"
-    "counted_txs int64, traced int64, unknown_logs int64, holders int64, icm_first int64",
+    """
+    key key, epoch int64, chain_id bytes, evm_chain_id bytes, genesis_hash bytes, asked_first int64,
+    first_height int64, first_parent bytes, height int64, hash bytes, time int64, txs int64,
+    counted_to int64, counted_txs int64, traced int64, unknown_logs int64, holders int64,
+    icm_first int64
+    """,
 )
 CHAIN_STATUS: Final = declare_table(STORED, "chain_status", "key key, body bytes")
 
@@ -76,8 +91,10 @@ CHAIN_STATUS: Final = declare_table(STORED, "chain_status", "key key, body bytes
 BLOCKS: Final = declare_table(
     STORED,
     "blocks",
-    "number key, hash bytes, time int64, tx_count int32, txs int64, gas_used bytes, gas_limit bytes, base_fee bytes?,"
-    "gas_cost bytes?, fees_spent bytes, needs_trace int16",
+    """
+    number key, hash bytes, time int64, tx_count int32, txs int64, gas_used bytes, gas_limit bytes,
+    base_fee bytes?, gas_cost bytes?, fees_spent bytes, needs_trace int16
+    """,
 )
 # Transactions of transfers and creations only.
 TXS: Final = declare_table(STORED, "txs", "key key, hash bytes")
@@ -85,7 +102,10 @@ TXS: Final = declare_table(STORED, "txs", "key key, hash bytes")
 TRANSFERS: Final = declare_table(
     STORED,
     "transfers",
-    "key key, tx_index int32, log_index int32, token int64, sender int64, recipient int64, amount bytes?",
+    """
+    key key, tx_index int32, log_index int32, token int64, sender int64, recipient int64,
+    amount bytes?
+    """,
 )
 CREATIONS: Final = declare_table(
     STORED,
@@ -120,7 +140,10 @@ INTERFACES: Final = declare_table(STORED, "interfaces", "contract key, is_erc721
 CONTRACTS: Final = declare_table(
     STORED,
     "contracts",
-    "contract key, due_from int64?, erc_type int16?, name bytes?, symbol bytes?, decimals int16?, height int64?",
+    """
+    contract key, due_from int64?, erc_type int16?, name bytes?, symbol bytes?, decimals int16?,
+    height int64?
+    """,
     TableIndex("contracts_due", "contract", condition="due_from IS NOT NULL"),
 )
 
@@ -128,8 +151,10 @@ CONTRACTS: Final = declare_table(
 DOCUMENTS: Final = declare_table(
     STORED,
     "documents",
-    "token key, status int16, updated_at int64, attempts int32, next_attempt_at int64?, size int32, uri bytes,"
-    "fields bytes?",
+    """
+    token key, status int16, updated_at int64, attempts int32, next_attempt_at int64?, size int32,
+    uri bytes, fields bytes?
+    """,
     TableIndex("documents_due", "next_attempt_at", condition="next_attempt_at IS NOT NULL"),
 )
 # Tokens that appeared in recent blocks; a bounded number.
@@ -163,17 +188,22 @@ ICM_MESSENGERS: Final = declare_table(
 ICM_SENDS: Final = declare_table(
     STORED,
     "icm_sends",
-    "key key, tx_index int32, messenger int64, destination int64, nonce int64, sender int64, recipient int64,"
-    "gas_limit bytes, fee_asset int64, fee bytes, tx_fee bytes, warp_sender int64?, tail bytes?, body bytes",
+    """
+    key key, tx_index int32, messenger int64, destination int64, nonce int64, sender int64,
+    recipient int64, gas_limit bytes, fee_asset int64, fee bytes, tx_fee bytes, warp_sender int64?,
+    tail bytes?, body bytes
+    """,
 )
 # gas_limit, tail, body: None if the source is indexed. inner_events: ICM events between the receive
 # and its outcome, None in rows from before they were counted.
 ICM_RECEIVES: Final = declare_table(
     STORED,
     "icm_receives",
-    "key key, tx_index int32, prefix int64, messenger int64, source int64, nonce int64, sender int64, recipient int64,"
-    "deliverer int64, redeemer int64, outcome int16, tx_fee bytes, gas_limit bytes?, tail bytes?, body bytes?,"
-    "inner_events int32?",
+    """
+    key key, tx_index int32, prefix int64, messenger int64, source int64, nonce int64,
+    sender int64, recipient int64, deliverer int64, redeemer int64, outcome int16, tx_fee bytes,
+    gas_limit bytes?, tail bytes?, body bytes?, inner_events int32?
+    """,
 )
 # Of sends, of receives whose source is not indexed, and of Warp messages in `warp_sends`.
 ICM_IDS: Final = _declare_layers(
@@ -193,8 +223,15 @@ WARP_SENDS: Final = declare_table(
     STORED, "warp_sends", "key key, tx_index int32, sender int64, kind int16, message bytes"
 )
 ICM_FACTS: Final = (
-    ICM_MESSENGERS, ICM_SENDS, ICM_RECEIVES, *ICM_IDS[:2], ICM_FAILURES, ICM_CHANGES, WARP_SENDS
-)  # fmt: skip
+    ICM_MESSENGERS,
+    ICM_SENDS,
+    ICM_RECEIVES,
+    ICM_IDS.recent,
+    ICM_IDS.older,
+    ICM_FAILURES,
+    ICM_CHANGES,
+    WARP_SENDS,
+)
 
 # Only with `index.holders`: ERC-20 balances after the blocks that changed them. asset: the
 # contract's key in `ids`. previous: the block of the change before the holder's first one in a
@@ -272,8 +309,10 @@ RANKS: Final = _declare_layers(
 PAST_RANKS: Final = declare_table(
     DERIVED,
     "past_ranks",
-    "partition int64*, asset int64*, rank bytes*, position int64*, holder int64*, changed int64*, until int64,"
-    "maximum bytes?",
+    """
+    partition int64*, asset int64*, rank bytes*, position int64*, holder int64*, changed int64*,
+    until int64, maximum bytes?
+    """,
 )
 PAST_PARTITIONS: Final = declare_table(
     DERIVED, "past_partitions", "number key, until int64, time int64"
@@ -312,9 +351,16 @@ ICM_CURSORS: Final = declare_table(
 # Sends without a delivery, or whose execution failed. state: see IcmState.
 ICM_OPEN: Final = declare_table(DERIVED, "icm_open", "destination int64*, send int64*, state int16")
 ICM_DERIVED: Final = (
-    ICM_ROUTES, ICM_ARRIVALS, *ICM_ADDRESSES[:2], ICM_MESSAGE_CHANGES, ICM_DELIVERIES, ICM_UNMATCHED, ICM_CURSORS,
+    ICM_ROUTES,
+    ICM_ARRIVALS,
+    ICM_ADDRESSES.recent,
+    ICM_ADDRESSES.older,
+    ICM_MESSAGE_CHANGES,
+    ICM_DELIVERIES,
+    ICM_UNMATCHED,
+    ICM_CURSORS,
     ICM_OPEN,
-)  # fmt: skip
+)
 
 
 def create_icm_tables(connection: Connection) -> None:

@@ -1,6 +1,4 @@
-"""The keys of contracts with NFTs, and of their tokens, as the writer assigns them: by first
-appearance.
-"""
+"""The keys of contracts with NFTs and of their tokens, which the writer assigns by appearance."""
 
 from __future__ import annotations
 
@@ -22,12 +20,27 @@ from warpseal.index.evm.schema import COLLECTIONS, TOKEN_IDS, TOKENS
 from warpseal.store.connection import Connection
 
 _STANDARDS: Final = "SELECT contract, number, standards FROM collections WHERE contract IN {keys}"
-_SHORT_IDS: Final = "SELECT i.collection, i.short, i.token FROM {{pairs}} JOIN {}_token_ids i ON i.collection = p.a AND i.short = p.b"
-_HIGHEST: Final = (
-    "SELECT c.number, (SELECT max(short) FROM recent_token_ids r WHERE r.collection = c.number),"
-    " (SELECT max(short) FROM older_token_ids o WHERE o.collection = c.number)"
-    " FROM collections c WHERE c.number IN {keys}"
-)
+_RECENT_TOKENS: Final = """
+    SELECT i.collection, i.short, i.token
+    FROM {pairs} JOIN recent_token_ids i ON i.collection = p.a AND i.short = p.b
+"""
+_OLDER_TOKENS: Final = """
+    SELECT i.collection, i.short, i.token
+    FROM {pairs} JOIN older_token_ids i ON i.collection = p.a AND i.short = p.b
+"""
+_HIGHEST: Final = """
+    SELECT
+        c.number,
+        (SELECT max(short) FROM recent_token_ids r WHERE r.collection = c.number),
+        (SELECT max(short) FROM older_token_ids o WHERE o.collection = c.number)
+    FROM collections c
+    WHERE c.number IN {keys}
+"""
+_LAST_NUMBERS: Final = """
+    SELECT
+        (SELECT max(number) FROM collections),
+        (SELECT max(number) FROM tokens)
+"""
 _TOKENS: Final = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
 
 TokenName = tuple[int, int]
@@ -37,7 +50,7 @@ TokenName = tuple[int, int]
 class TokenTable:
     """Keys of contracts and tokens. `load_*` reads the keys of a batch at a time.
 
-    cached: number of them in memory.
+    cached: number of contracts, and number of tokens, in memory.
     capacity: number of rows in the small table.
     """
 
@@ -49,8 +62,7 @@ class TokenTable:
         # The highest short id of each contract: most tokens are minted with a higher one.
         self._highest: dict[int, int] = {}
         self._ids = RecentRows(TOKEN_IDS, capacity)
-        text = "SELECT (SELECT max(number) FROM collections), (SELECT max(number) FROM tokens)"
-        ((collection, token),) = connection.fetch(text)
+        ((collection, token),) = connection.fetch(_LAST_NUMBERS)
         # The contracts of a batch begin at the first new one: they have no earlier tokens.
         self._next_collection = self._first_new_collection = (collection or 0) + 1
         self._next_token = 0 if token is None else token + 1
@@ -78,26 +90,24 @@ class TokenTable:
             number, before = self.collections.get(contract, (self._next_collection, 0))
             if number == self._next_collection:
                 self._next_collection += 1
-            if before | more != before:
-                self.collections[contract] = self._new_collections[contract] = (
-                    number,
-                    before | more,
-                )
+            after = before | more
+            if after != before:
+                self.collections[contract] = self._new_collections[contract] = (number, after)
                 changed.append(contract)
         return changed
 
     def load_tokens(self, connection: Connection, names: Iterable[TokenName]) -> list[int]:
-        """Find the keys of tokens, or assign new ones, in order of appearance; return the new keys."""
+        """Find the keys of tokens, or assign keys in order of appearance; return the new keys."""
         tokens = self.tokens
         forget_oldest(tokens, self._cached)
         missing = []
         for name in dict.fromkeys(names):
             # A token that is used again goes to the end: the oldest are forgotten first.
-            known_key = tokens.pop(name, None)
-            if known_key is None:
+            key = tokens.pop(name, None)
+            if key is None:
                 missing.append(name)
             else:
-                tokens[name] = known_key
+                tokens[name] = key
         self._find(connection, [name for name in missing if name[0] < self._first_new_collection])
         highest = self._highest
         new = []
@@ -106,10 +116,11 @@ class TokenTable:
                 collection, coded = name
                 key = token_key(collection, self._next_token, bool(coded & 1))
                 tokens[name] = key
-                short = short_id(coded >> 1)
-                self._new_tokens.append(
-                    (self._next_token, short, pack(coded >> 1) if short < 0 else None)
-                )
+                token_id = coded >> 1
+                short = short_id(token_id)
+                # A negative short id is a hash, so that the row needs the id as well.
+                packed_id = pack(token_id) if short < 0 else None
+                self._new_tokens.append((self._next_token, short, packed_id))
                 self._new_ids.append((collection, short, key))
                 if short > highest.get(collection, -1):
                     highest[collection] = short
@@ -135,13 +146,14 @@ class TokenTable:
         highest = self._highest
         unread = {number for number, _ in names} - highest.keys()
         for number, *shorts in bulk.fetch_by_keys(connection, _HIGHEST, unread):
-            highest[number] = max([-1, *(short for short in shorts if short is not None)])
+            highest[number] = max((short for short in shorts if short is not None), default=-1)
         # Most new tokens have the next id of their contract: an id above the highest one needs no
         # lookup.
-        ids = {(number, coded >> 1) for number, coded in names}
-        candidates = {
-            (number, id_) for number, id_ in ids if id_ <= highest[number] or short_id(id_) < 0
-        }
+        candidates = set[tuple[int, int]]()
+        for number, coded in names:
+            token_id = coded >> 1
+            if token_id <= highest[number] or short_id(token_id) < 0:
+                candidates.add((number, token_id))
         for (number, token_id), keys in find_tokens(connection, candidates).items():
             for key in keys:
                 self.tokens[number, token_id << 1 | is_erc1155(key)] = key
@@ -150,25 +162,22 @@ class TokenTable:
 def find_tokens(
     connection: Connection, names: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], list[int]]:
-    """Return the keys of the tokens with these contract numbers and ids: at most one of each
-    standard.
-    """
+    """Return the keys of tokens by contract number and id, at most one of each standard."""
     tokens: dict[tuple[int, int], list[int]] = {}
-    hashed = []
-    searched = set(names)
-    shorts = {(collection, short_id(token_id)) for collection, token_id in searched}
-    for table in ("recent", "older"):
-        for collection, short, key in bulk.fetch_by_pairs(
-            connection, _SHORT_IDS.format(table), shorts
-        ):
+    unique_names = set(names)
+    shorts = {(collection, short_id(token_id)) for collection, token_id in unique_names}
+    # Tokens whose short id is a hash, which other ids may have as well.
+    candidates: list[int] = []
+    for text in (_RECENT_TOKENS, _OLDER_TOKENS):
+        for collection, short, key in bulk.fetch_by_pairs(connection, text, shorts):
             if short >= 0:
                 tokens.setdefault((collection, short), []).append(key)
             else:
-                hashed.append(key)
-    ids = read_ids(connection, hashed)
-    for key in hashed:
+                candidates.append(key)
+    ids = read_ids(connection, candidates)
+    for key in candidates:
         name = (collection_of(key), ids.get(key, -1))
-        if name in searched:
+        if name in unique_names:
             tokens.setdefault(name, []).append(key)
     return tokens
 

@@ -56,7 +56,12 @@ _CACHE_BYTES_PER_RECENT_ROW: Final = 400
 _CACHE_BYTES_PER_ENTRY: Final = 100
 _STANDARD_BITS: Final = {TokenStandard.ERC721: 1, TokenStandard.ERC1155: 2}
 _REQUEST_KINDS: Final = "SELECT DISTINCT kind FROM requests"
-_IS_ERC721: Final = "SELECT i.id, f.is_erc721 FROM ids i JOIN interfaces f ON f.contract = i.key WHERE i.prefix IN {keys}"
+_IS_ERC721: Final = """
+    SELECT i.id, f.is_erc721
+    FROM ids i
+    JOIN interfaces f ON f.contract = i.key
+    WHERE i.prefix IN {keys}
+"""
 
 
 class EvmIndexWriter:
@@ -354,7 +359,7 @@ class EarlierTransactionWriter:
         self._session = session
 
     def read(self) -> tuple[int, int]:
-        """Return up to which height, excluded, earlier transactions are counted, and their number."""
+        """Return the height below which earlier transactions are counted, and their number."""
         chain = self._session.started_row()
         return chain.counted_to, chain.counted_txs
 
