@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.chains.evm.facts import Creation, TokenStandard
 from warpseal.chains.evm.icm_events import ChangeKind, MessageFields, encode_call, encode_message
@@ -28,7 +28,7 @@ class EvmCheckpoint(Struct, frozen=True):
     """The written blocks of a chain.
 
     height, hash, time: the last block.
-    first_parent: parent of the first block.
+    first_parent: hash of the parent of the first block.
     """
 
     height: int
@@ -39,11 +39,10 @@ class EvmCheckpoint(Struct, frozen=True):
 
 
 class EvmChainIdentity(Struct, frozen=True):
-    """What a database was made for.
+    """The chain and the settings that a database was made for.
 
-    first: the height that the operator asked to begin at, `from`.
-
-    has_holders: ERC-20 balances are kept, `holders`.
+    first: the setting `from`: the height at which the operator asked to begin.
+    has_holders: the setting `holders`: ERC-20 balances are kept.
     """
 
     chain_id: ChainID
@@ -53,27 +52,30 @@ class EvmChainIdentity(Struct, frozen=True):
     has_holders: bool = False
 
 
+def _is_not_indexed(chain_id: ChainID) -> bool:
+    return False
+
+
 class IcmOptions(Struct, frozen=True):
-    """What the writer has to know of ICM.
+    """The contracts whose ICM messages a chain's index has.
 
-    messengers, registries: configured ones, besides those that all chains have.
-
-    is_indexed: returns whether an index has the messages that a chain sent, so that the receiving
-        one need not.
+    messengers, registries: the configured contracts, besides those that all chains have.
+    is_indexed: returns whether an index has the messages that a chain sent. Then the index of the
+        destination need not keep their contents.
     """
 
     network_id: int
     messengers: tuple[bytes, ...] = ()
     registries: tuple[bytes, ...] = ()
-    is_indexed: Callable[[ChainID], bool] = lambda chain_id: False
+    is_indexed: Callable[[ChainID], bool] = _is_not_indexed
 
 
 class DeliveredRow(NamedTuple):
-    """A received message, or one whose execution succeeded later.
+    """A received message, or a message whose execution succeeded later.
 
-    key: of that event; receive: of the receive.
-
+    key: key of the event, a receive or a retry.
     prefix: the first 8 bytes of the message's id.
+    receive: key of the receive.
     """
 
     key: int
@@ -85,9 +87,10 @@ class DeliveredRow(NamedTuple):
 
 
 class ReceivedBatch(NamedTuple):
-    """What a destination received up to a key.
+    """The messages that a destination received up to a key.
 
-    epoch, time: of its index, and of its last block.
+    epoch: epoch of the destination's index.
+    time: time of the destination's last block.
     """
 
     destination: ChainID
@@ -98,15 +101,17 @@ class ReceivedBatch(NamedTuple):
 
 
 class IcmQuery(Struct, frozen=True):
-    """Messages that one chain is to list: what it sent, and what it received of sources that are
-    not indexed.
+    """The messages that one chain lists.
 
-    chain: source or destination.
-    address: sender or recipient.
-    times: of the blocks that a list shows.
+    These are the sent messages, and the received messages of sources that are not indexed.
+
+    chain: blockchain that is source or destination.
+    address: account that is sender or recipient.
+    times: range of the times of blocks.
     indexed: the chains whose own indexes have their sends.
-    status, is_stuck: None for all messages.
-    known_since: of is_stuck, the time from which on it is known what a destination received.
+    status, is_stuck: state of the messages; None: messages of every state.
+    known_since: the time from which on the receives of each destination are indexed; needed only
+        for `is_stuck`.
     """
 
     chain: ChainID | None = None
@@ -119,13 +124,14 @@ class IcmQuery(Struct, frozen=True):
     indexed: frozenset[ChainID] = frozenset()
     status: IcmStatus | None = None
     is_stuck: bool | None = None
-    known_since: Mapping[ChainID, int] = {}
+    known_since: Mapping[ChainID, int] = field(default_factory=dict)
 
 
 class IcmPosition(NamedTuple):
     """The place of a message among those of all chains, newest first.
 
-    time: of its block; key: of its row.
+    time: time of the block.
+    key: key of the message's row.
     """
 
     time: int
@@ -136,7 +142,7 @@ class IcmPosition(NamedTuple):
 class IcmKey(NamedTuple):
     """A message of a list.
 
-    size: about its bytes.
+    size: about the bytes that the message takes on a page.
     """
 
     position: IcmPosition
@@ -144,7 +150,10 @@ class IcmKey(NamedTuple):
 
 
 class IcmKeys(NamedTuple):
-    """All messages of one chain down to `read_to`; None: there are no more."""
+    """All messages of one chain down to a position.
+
+    read_to: the position; None: there are no more messages.
+    """
 
     items: Sequence[IcmKey] = ()
     read_to: IcmPosition | None = None
@@ -153,12 +162,12 @@ class IcmKeys(NamedTuple):
 class MessageSide(Struct, frozen=True, kw_only=True):
     """One side of a message.
 
-    tail: see `MessageFields`; gas_limit, body: None if only the source's index has them.
-
-    height, time: of the block.
-    tx_fee: of the transaction, in wei.
-    is_v2: an adapter sent the Warp message; False of a received message, whose index does not know
-        it.
+    gas_limit, body: values of the message; None if only the source's index has them.
+    tail: see `MessageFields`.
+    height, time: the block of the event.
+    tx_fee: fee of the transaction, in wei.
+    is_v2: an adapter sent the Warp message. False of a received message: its index does not have
+        the sender.
     """
 
     message_id: bytes
@@ -178,8 +187,9 @@ class MessageSide(Struct, frozen=True, kw_only=True):
     is_v2: bool = False
 
     def encode(self) -> bytes | None:
-        """Return the ABI encoding of the message without the offset before it; None if not all
-        fields are known.
+        """Return the ABI encoding of the message without the offset before it.
+
+        Returns None if the index does not have all fields.
         """
         if self.gas_limit is None or self.body is None:
             return None
@@ -200,12 +210,11 @@ class MessageSide(Struct, frozen=True, kw_only=True):
 class SentMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its source.
 
-    receive: the key of its receive in the index of the destination.
-
-    reward: the newest fee, in the smallest unit of the asset, whose name and symbol are "" if they
-        are unknown.
     warp_sender: see `IcmSend`.
-    foreign_warp: its Warp message if that names another network or chain, which no validator signs.
+    asset: contract of the fee. Its name and symbol are "" if the contract has none.
+    reward: the newest fee, in the smallest unit of the asset.
+    receive: key of the receive in the index of the destination; None without a receive.
+    foreign_warp: Warp message that names another network or chain; no validator signs it.
     """
 
     key: int
@@ -220,9 +229,9 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
     foreign_warp: UnsignedMessage | None = None
 
     def warp_message(self, network_id: int) -> UnsignedMessage | None:
-        """Return its Warp message; None without one.
+        """Return the Warp message that the chain logged for this message; None without one.
 
-        network_id: of the chain.
+        network_id: id of the network of the chain.
         """
         encoded = self.encode() if self.warp_sender else None
         if self.foreign_warp is not None or encoded is None:
@@ -235,8 +244,8 @@ class SentMessage(MessageSide, frozen=True, kw_only=True):
 class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
     """A message at its destination.
 
-    is_executed: at once, or by a retry.
-    has_failed: it was not executed since.
+    is_executed: the message was executed, at once or by a retry.
+    has_failed: the execution failed, and no retry has succeeded since.
     """
 
     deliverer: bytes
@@ -246,9 +255,9 @@ class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
 
 
 class MessageChange(NamedTuple):
-    """The sending of a message, or a later event of it.
+    """The sending of a message, or a later event of the message.
 
-    amount: of FEE, the whole fee from then on.
+    amount: for FEE, the whole fee from then on.
     """
 
     kind: ChangeKind
@@ -257,9 +266,9 @@ class MessageChange(NamedTuple):
 
 
 class IcmOccurrence(NamedTuple):
-    """What happened to a message on a chain.
+    """An event of a message on a chain.
 
-    key, time, tx_hash: of the event.
+    key, time, tx_hash: place of the event.
     """
 
     type: EventType
@@ -270,7 +279,7 @@ class IcmOccurrence(NamedTuple):
 
 
 class IcmBatch(NamedTuple):
-    """What happened up to a key, in order."""
+    """The events of messages up to a key, in order."""
 
     upto: int
     occurrences: Sequence[IcmOccurrence]
@@ -279,7 +288,7 @@ class IcmBatch(NamedTuple):
 class TracedBlock(Struct, frozen=True):
     """The creations of one block that traces show.
 
-    tx_hashes: by index, of the transactions that they name.
+    tx_hashes: hashes of the transactions that the creations name, by index.
     """
 
     number: int
@@ -290,9 +299,8 @@ class TracedBlock(Struct, frozen=True):
 class ContractToCall(Struct, frozen=True):
     """A contract whose kind, name and symbol are to be called.
 
-    standards: standards of the NFT events it has emitted.
-
-    is_requested: a page waits for it.
+    standards: standards of the NFT events that the contract has emitted.
+    is_requested: a page waits for the results.
     """
 
     address: bytes
@@ -303,7 +311,7 @@ class ContractToCall(Struct, frozen=True):
 class ContractFacts(Struct, frozen=True):
     """The results of the calls to a contract at a height.
 
-    decimals: 0..255 of ERC-20, else None.
+    decimals: 0..255 for ERC-20, else None.
     """
 
     address: bytes
@@ -318,7 +326,7 @@ class FetchReason(StrEnum):
     """Why the metadata of a token is to be fetched, most urgent first."""
 
     REINDEX = "reindex"
-    """A client asked for it, by endpoint 15."""
+    """A client asked for the metadata, by endpoint 15."""
     SHOWN = "shown"
     """A page showed the token, and its metadata is unfetched or old."""
     DUE = "due"
@@ -326,14 +334,13 @@ class FetchReason(StrEnum):
     MINTED = "minted"
     """The token appeared in a recent block."""
     REST = "rest"
-    """It was never fetched."""
+    """The metadata was never fetched."""
 
 
 class TokenToFetch(Struct, frozen=True):
     """A token whose metadata is to be fetched.
 
     attempts: failed attempts since the last success.
-
     requested_at: time of the reindex request, if any.
     key: opaque key of the database.
     is_held: an address holds it.
@@ -352,11 +359,11 @@ class TokenDocument(Struct, frozen=True):
     """The outcome of an attempt to fetch the metadata of a token.
 
     status: UNINDEXED if the attempt was postponed, which leaves status and time of the last one.
-    uri: "" if the contract gave none.
-    fields: None after a failure. Then the last good fields stay, and without a URI the last one.
+    uri: URI of the document; "" if the contract returned none. Then the last URI stays.
+    fields: fields of the document; None after a failure. Then the last good fields stay.
     next_attempt_at: time of the retry, if any.
     attempts: failed attempts since the last success.
-    standard: None for the token that has this id, whichever its standard.
+    standard: standard of the token; None for a token with this id of any standard.
     """
 
     contract: bytes
@@ -371,11 +378,12 @@ class TokenDocument(Struct, frozen=True):
 
 
 class MissingResults(Struct, frozen=True):
-    """What a page shows without the results of calls, or with metadata that is unfetched or older
-    than 24 hours.
+    """The contracts and tokens of a page without results, or with results older than 24 hours.
 
-    The keys are opaque, of the database.
-    old_contracts, old_tokens: have results, so that no client waits for them.
+    Results are those of calls, and the metadata of tokens. The keys are opaque, of the database.
+
+    contracts, tokens: keys of rows without results. A client may wait for them.
+    old_contracts, old_tokens: keys of rows with old results. No client waits for new ones.
     """
 
     contracts: frozenset[int] = frozenset()
@@ -392,12 +400,13 @@ NOTHING_MISSING: Final = MissingResults()
 
 
 class HolderPage(Page[Holder], frozen=True):
-    """Holders by balance, largest first, then by address, as they were after `block`; of -1: no
-    block is indexed.
+    """Holders by balance, largest first, then by address, as they were after a block.
 
-    events_inconsistent: the events of the contract contradict each other. total_holders,
-        total_tokens, name, symbol,
-    missing: of NFTs; the texts are "" if the contract has none.
+    block: the block; -1: no block is indexed.
+    events_inconsistent: the events of the contract contradict each other.
+    name, symbol: texts of a collection of NFTs; "" if the contract has none.
+    total_holders, total_tokens: numbers of a collection of NFTs.
+    missing: the results that the name and the symbol of a collection lack.
     """
 
     block: int = -1
@@ -410,7 +419,7 @@ class HolderPage(Page[Holder], frozen=True):
 
 
 class ReindexOutcome(StrEnum):
-    """What became of a reindex request."""
+    """The outcome of a reindex request."""
 
     ACCEPTED = "accepted"
     TOO_EARLY = "too early"
@@ -425,7 +434,7 @@ class ReindexOutcome(StrEnum):
 class ReindexResult(Struct, frozen=True):
     """The outcome of a reindex request.
 
-    retry_after_s: of TOO_EARLY, 1..3600, else 0.
+    retry_after_s: 1..3600 for TOO_EARLY, else 0.
     """
 
     outcome: ReindexOutcome

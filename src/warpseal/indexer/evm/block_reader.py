@@ -58,18 +58,19 @@ from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
 
-# The receipts of a span fit into so many replies of the size that is aimed at.
+# The most batches of receipts that one span takes. A node returns a batch of receipts in a reply of
+# the size that `upstream/batch` aims at.
 _RECEIPT_BATCHES: Final = 4
-# A gateway may have asked another node for the head; what that one has, all have soon.
+# A gateway may have asked another node for the head; all nodes have the blocks of that node soon.
 _HEAD_MARGIN: Final = 64
 # Blocks without transactions do not show whether a node has receipts. After a state sync it has 256
 # without them.
 _PROBED_BLOCKS: Final = 32
 _MAX_PROBED_BLOCKS: Final = 512
-# A node that is down at the first start is waited for so long, if the others lack the beginning.
+# At the first start the indexer waits this long for a node that is down, if the other nodes lack
+# the first blocks: an index cannot get earlier blocks later.
 _PATIENCE_S: Final = 300.0
-# So often the receipts of a block are read at once before they are read one by one from a node that
-# has the method.
+# Attempts to read all receipts of a block at once. Then they are read one by one for a while.
 _RECEIPT_TRIES: Final = 3
 _RECEIPT_RETRY_S: Final = 600.0
 _MAX_RECEIPT_FAILURES: Final = 1_000
@@ -85,7 +86,8 @@ class BlocksMissing(NodeUnavailable):
 class EvmBlockSource(BlockSource[EvmBlockFacts]):
     """The blocks of one chain.
 
-    decoding: its thread for large replies. rules: what the chain's headers say.
+    decoding: the thread of the chain that decodes large replies.
+    rules: the rules of the chain's headers.
     """
 
     def __init__(
@@ -116,20 +118,15 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     async def find_first(self, min_height: int, tip: int) -> int:
         """Return the lowest height from `min_height` on that a node has.
 
-        A node that is down is waited for at first.
-
-        It may have what the others lack, and the index cannot begin earlier later. Raises
-        NodeUnavailable.
+        Raises NodeUnavailable, at first also while a node is down that may have lower blocks.
         """
         was_awaiting = self._is_awaiting_node()
         first = await super().find_first(min_height, tip)
         now = asyncio.get_running_loop().time()
         self._patient_until = self._patient_until or now + _PATIENCE_S
-        if (
-            first > min_height
-            and now < self._patient_until
-            and (was_awaiting or self._is_awaiting_node())
-        ):
+        # A node that came up during the search was not asked.
+        is_awaiting = was_awaiting or self._is_awaiting_node()
+        if first > min_height and is_awaiting and now < self._patient_until:
             raise BlocksMissing(BLOCK)
         return first
 
@@ -154,7 +151,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         blocks: list[EvmBlockFacts] = []
         for node in await self._nodes.require_candidates():
             try:
-                # Of any parent: the writing finds out whether the node is wrong, or the index.
+                # With any parent: the writing finds out whether the node is wrong, or the index.
                 (block,) = await self._read_from(node, height, 1)
             except (CallFailure, NotHere, BlockContradiction, MalformedBlock):
                 continue
@@ -163,10 +160,10 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return tuple(blocks)
 
     async def find_other_hash(self, height: int, indexed_hash: bytes) -> bytes | None:
-        """Return the hash that a node reports for a block; None if a node reports `indexed_hash`,
-        or no node has it.
+        """Return another hash that a node reports for a block.
 
-        Raises NodeUnavailable.
+        Returns None if a node reports `indexed_hash`, or no node has the block. Raises
+        NodeUnavailable.
         """
         other: bytes | None = None
         for node in await self._nodes.require_candidates(NodeResource.BLOCKS, height):
@@ -187,10 +184,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         stop: ChainStopped | None = None
         failure: type[NodeUnavailable] = NodeUnavailable
         replies: list[str] = []
-        # The block below, if it is the last one that is written.
-        parent = (
-            self.written[1] if self.written is not None and self.written[0] == first - 1 else None
-        )
+        # Only the parent of the next block to write is known; spans are read ahead of the writing.
+        parent = None
+        if self.written is not None:
+            height, block = self.written
+            parent = block if height == first - 1 else None
         for node in await self._nodes.require_candidates(NodeResource.BLOCKS, first):
             try:
                 blocks = await self._read_from(node, first, count, parent)
@@ -211,30 +209,38 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             except BlockContradiction as error:
                 stop = stop or stop_at(error)
                 continue
-            denial = await self._find_denial(node, blocks[-1]) or await self._find_other_events(
-                node, blocks
-            )
+            # The hash of the last block first: it costs one call for each node, and settles all
+            # blocks below. Events are compared only where headers do not commit to receipts.
+            denial = await self._find_denial(node, blocks[-1])
             if denial is None:
-                largest = max(
-                    1,
-                    min(node.batch_size(BLOCK), _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)),
-                )
-                # The blocks after such ones were read for nothing, so the next spans start as
-                # short.
-                self._most = len(blocks) if _are_many(blocks) else min(2 * self._most, MAX_BATCH)
-                self._span = min(largest, self._most)
+                denial = await self._find_other_events(node, blocks)
+            if denial is None:
+                self._set_span(node, blocks)
                 return blocks
             stop = ChainStopped(StopReason.NODES_DISAGREE, blocks[-1].number, denial)
         raise stop or failure(BLOCK, replies=replies)
+
+    def _set_span(self, node: ChainNode, blocks: Sequence[EvmBlockFacts]) -> None:
+        """Set the length of the next spans, from the blocks that a node has returned."""
+        receipts = _RECEIPT_BATCHES * node.batch_size(BLOCK_RECEIPTS)
+        largest = max(1, min(node.batch_size(BLOCK), receipts))
+        if _are_many(blocks):
+            # The blocks behind these were read in vain, so the next spans start as short.
+            self._most = len(blocks)
+        else:
+            self._most = min(2 * self._most, MAX_BATCH)
+        self._span = min(largest, self._most)
 
     async def _read_from(
         self, node: ChainNode, first: int, count: int, parent: ParentBlock | None = None
     ) -> tuple[EvmBlockFacts, ...]:
         """Return the blocks that a node has, up to the first that it lacks or that cannot be right.
 
-        parent: of the first block; None: any. They end earlier if they have many events.
-        Raises if the first is not there or cannot be right: CallFailure, NotHere, MalformedBlock,
-        BlockContradiction.
+        The blocks end earlier if they have many events.
+
+        parent: the parent of the first block; None: any parent.
+        Raises CallFailure, NotHere, MalformedBlock or BlockContradiction if the node lacks the
+        first block, or it cannot be right.
         """
         heights = range(first, first + count)
         responses = await node.call_batch(
@@ -276,11 +282,11 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
     ) -> tuple[Sequence[EvmHeader], Mapping[int, RawReceipts]]:
         """Return the first of these blocks, and their receipts by place.
 
-        Raises CallFailure.
-        number: of the first.
+        After a few failures the receipts of the first block are read alone, one by one: some nodes
+        fail for single blocks when they are asked for all receipts of the block.
 
-        After a few failures the receipts of the first block are read alone, one by one: nodes that
-        return them fail for single blocks when they are asked for all receipts of the block.
+        number: height of the first block.
+        Raises CallFailure.
         """
         if self._receipt_failures.get((node.position, number), 0) >= _RECEIPT_TRIES:
             return headers[:1], await read_single_receipts(node.call_batch, headers[:1])
@@ -302,26 +308,25 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         number: int,
         parent: ParentBlock | None,
     ) -> tuple[list[EvmBlockFacts], Exception | None]:
-        """Return the facts of the blocks before the first that is not accepted, and the error for
-        that one.
+        """Return the facts of the accepted blocks, and the error for the first other block.
 
-        number, parent: of the first block.
+        number: height of the first block.
+        parent: the parent of the first block; None: any parent.
         """
         size_bytes = sum(result_bytes(receipts.responses) for receipts in raw.values())
         check = partial(_check, headers, raw, number, parent, self.rules)
         checked = await run_decoder(check, size_bytes, self._decoding)
-        disproven = (
-            await self._prover.find_disproven(checked.unproven, self._decoding)
-            if checked.unproven
-            else None
-        )
+        disproven = None
+        if checked.unproven:
+            disproven = await self._prover.find_disproven(checked.unproven, self._decoding)
         if disproven is None:
             return checked.blocks, checked.error
         return checked.blocks[: disproven.number - number], disproven.error
 
     async def _node_has(self, node: ChainNode, height: int) -> bool:
-        """Return whether a node has a block and its receipts, or those of the next block with
-        transactions.
+        """Return whether a node has a block and its receipts.
+
+        The receipts of the next block with transactions count if the block has none.
         """
         end = max(height, min(node.head or 0, height + _MAX_PROBED_BLOCKS - 1)) + 1
         while height < end:
@@ -331,7 +336,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             except NotHere:
                 return False
             except (MalformedBlock, BlockContradiction):
-                # The block is here; that it is wrong is found when it is read.
+                # The node has the block; a read of the block finds that it is wrong.
                 return True
             if any(block.tx_count for block in blocks):
                 return True
@@ -339,8 +344,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         return True
 
     async def _find_denial(self, node: ChainNode, block: EvmBlockFacts) -> str | None:
-        """Return which nodes have another hash for a block, if no node but the one that returned it
-        has this hash.
+        """Return which nodes have another hash for a block; None if a second node has the same.
+
+        node: the node that returned the block.
         """
         denials: list[str] = []
         for other in self._others(node, NodeResource.BLOCKS, block.number):
@@ -349,20 +355,19 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 return None
             if block_hash is not None:
                 denials.append(f"node {other.position} has {block_hash.hex()}")
-        return (
-            f"node {node.position} has {block.hash.hex()}, {', '.join(denials)}"
-            if denials
-            else None
-        )
+        if not denials:
+            return None
+        return f"node {node.position} has {block.hash.hex()}, {', '.join(denials)}"
 
     async def _find_other_events(
         self, node: ChainNode, blocks: Sequence[EvmBlockFacts]
     ) -> str | None:
-        """Return which nodes have other events of these blocks, if no node but the one that
-        returned them has the same.
+        """Return which nodes have other events of blocks; None if a second node has the same.
 
-        Only blocks with events whose headers do not commit to their receipts are compared, and
-        those between them.
+        Only the span of the blocks with events whose headers do not commit to their receipts is
+        compared.
+
+        node: the node that returned the blocks.
         """
         places = [
             place
@@ -374,28 +379,34 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         ours = {block.number: block.events for block in blocks[places[0] : places[-1] + 1]}
         denials: list[str] = []
         for other in self._others(node, NodeResource.RECEIPTS, max(ours)):
-            theirs: dict[int, tuple[tuple[object, ...], ...]] = {}
             try:
-                while len(theirs) < len(ours) and all(
-                    events == ours[number] for number, events in theirs.items()
-                ):
-                    first = min(ours) + len(theirs)
-                    batch = await self._read_from(other, first, max(ours) + 1 - first)
-                    theirs |= {block.number: block.events for block in batch}
+                number = await self._find_other_block(other, ours)
             except (CallFailure, NotHere, MalformedBlock, BlockContradiction):
                 continue
-            wrong = next(
-                (number for number, events in theirs.items() if events != ours[number]), None
-            )
-            if wrong is None:
+            if number is None:
                 return None
-            denials.append(
-                f"node {other.position} has other events of block {wrong} than node {node.position}"
-            )
+            theirs = f"node {other.position} has other events of block {number}"
+            denials.append(f"{theirs} than node {node.position}")
         return ", ".join(denials) or None
 
+    async def _find_other_block(
+        self, node: ChainNode, ours: Mapping[int, tuple[tuple[object, ...], ...]]
+    ) -> int | None:
+        """Return the first block of which a node has other events; None without one.
+
+        ours: the events of consecutive blocks by height.
+        Raises as `_read_from` does.
+        """
+        number, end = min(ours), max(ours) + 1
+        while number < end:
+            for block in await self._read_from(node, number, end - number):
+                if block.events != ours[block.number]:
+                    return block.number
+                number = block.number + 1
+        return None
+
     def _others(self, node: ChainNode, resource: NodeResource, height: int) -> list[ChainNode]:
-        """Return the usable nodes but this one that may have something at a height."""
+        """Return the other usable nodes that may have a resource at a height."""
         return [
             other
             for other in self._nodes.nodes
@@ -416,7 +427,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             return None
 
     def _learn(self, node: ChainNode, resource: NodeResource, height: int) -> None:
-        """Note what a node lacks, unless it may have it soon."""
+        """Note that a node lacks a resource, unless it may have it soon."""
         if height < (node.head or 0) - _HEAD_MARGIN:
             node.note_missing(resource, height)
 
@@ -434,10 +445,10 @@ def _are_many(blocks: Sequence[EvmBlockFacts]) -> bool:
 
 
 class _CheckedBlocks(NamedTuple):
-    """Facts of blocks that agree with each other, and the error for the first block behind them
-    that does not.
+    """Blocks that agree with each other.
 
-    unproven: those of them that are accepted only if their receipts give their receiptsRoot.
+    unproven: the blocks that are accepted only if their receipts give their receiptsRoot.
+    error: error of the first block behind them; None if there is none.
     """
 
     blocks: list[EvmBlockFacts]
@@ -454,8 +465,10 @@ def _check(
 ) -> _CheckedBlocks:
     """Check blocks up to the first that is wrong.
 
-    They end earlier, without an error, if they have many events.
-    number, parent: of the first block.
+    The blocks end earlier, without an error, if they have many events.
+
+    number: height of the first block.
+    parent: the parent of the first block; None: any parent.
     """
     checked = _CheckedBlocks([], [], None)
     events = 0

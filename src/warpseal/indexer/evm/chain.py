@@ -1,5 +1,4 @@
-"""One indexed EVM chain, as its background tasks see it: its nodes, its height, and the thread that
-has its index open.
+"""The nodes, the height and the writing thread of one indexed EVM chain, for its background tasks.
 
 A background task is a class that is built with an `EvmChainContext` and has `async run()`. It ends
 only if there is nothing left to do for it; an error that it does not handle is logged, and it is
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 
 class EvmChainContext:
-    """What the background tasks of a chain share.
+    """The objects and events that the background tasks of a chain share.
 
     nodes: the nodes of the chain, called within their rates.
     first_height, height: the first and the last indexed block, None before there is one.
@@ -77,8 +76,7 @@ class EvmChainContext:
     async def write(
         self, method: Callable[Concatenate[EvmIndexWriter, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Return what a method of the chain's writer, such as `EvmIndexWriter.begin`, returns on
-        its thread.
+        """Call a method of the chain's writer, such as `EvmIndexWriter.begin`, on its thread.
 
         Methods that read run there as well. Raises StoreDown, IndexDamaged.
         """
@@ -94,8 +92,9 @@ class EvmChainContext:
         await self.write(EvmIndexWriter.write_status, status)
 
     def subscribe(self, event: asyncio.Event | None = None) -> asyncio.Event:
-        """Return an event, a new one or the given one, that is set whenever blocks have been
-        written.
+        """Return an event that is set whenever blocks have been written.
+
+        event: the event to set; None: a new event.
         """
         event = event or asyncio.Event()
         self._listeners.append(event)
@@ -109,7 +108,10 @@ class EvmChainContext:
 
 
 async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Wait for an event, or until there may be work without one; None: only for the event."""
+    """Wait for an event.
+
+    timeout_s: time after which there may be work without the event; None: no such time.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()

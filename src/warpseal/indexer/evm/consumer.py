@@ -1,5 +1,4 @@
-"""How an EVM chain begins and continues: its blocks are read on the event loop and written on its
-thread.
+"""The consumer of an EVM chain's blocks: read on the event loop, written on the chain's thread.
 
 Nodes are polled for new blocks. With WebSocket endpoints, `newHeads` wakes the indexing at each new
 block.
@@ -32,15 +31,15 @@ from warpseal.upstream.identity import ChainIdentity
 log = logging.getLogger(__name__)
 
 LoadRules = Callable[[], Awaitable[BlockRules]]
-"""Returns what the headers of the chain say, by the upgrade times of its network."""
+"""Returns the rules of the chain's headers, by the upgrade times of its network."""
 AskInterfaces = Callable[[Collection[bytes], int], Awaitable[Mapping[bytes, bool]]]
-"""Returns whether each of these contracts is ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
+"""Returns which contracts are ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
 
 
 class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
-    """One EVM chain.
+    """Writes the blocks of one EVM chain.
 
-    ask_interfaces: for events that are of an NFT only if their contract is ERC-721.
+    ask_interfaces: decides on events that are of an NFT only if their contract is ERC-721.
     """
 
     log = log
@@ -146,8 +145,9 @@ class EvmChainConsumer(ChainConsumer[EvmBlockFacts]):
         return nodes.identity.expected
 
     async def _check_last(self, height: int, indexed_hash: bytes) -> None:
-        """Raise ChainStopped if nodes have another block than the last one that is written:
-        accepted is final.
+        """Raise ChainStopped if nodes have another block than the last written one.
+
+        An accepted block is final, so the index or the nodes are of another chain.
         """
         other = await self._retrier.call(
             partial(self._blocks.find_other_hash, height, indexed_hash)
@@ -169,9 +169,9 @@ _MIN_INTERVAL_S: Final = 0.05
 
 
 class NewHeads:
-    """The events of one chain.
+    """The `newHeads` events of one chain.
 
-    sockets: to its nodes; without endpoints there are no events.
+    sockets: WebSocket endpoints of the chain's nodes; without endpoints there are no events.
     """
 
     def __init__(self, sockets: EvmSockets) -> None:

@@ -18,7 +18,8 @@ J = TypeVar("J")
 class QueuedDocument(Struct, Generic[J], frozen=True, eq=False):
     """A document that waits.
 
-    host: of its first URL; size_bytes: the memory that it takes.
+    host: host of the first URL.
+    size_bytes: the memory that the document takes in the queue.
     """
 
     host: str
@@ -63,8 +64,9 @@ class DocumentQueue(Generic[J]):
         )
 
     def add(self, level: int, fetch: QueuedDocument[J]) -> Iterator[J]:
-        """Add a document; yield those that it displaces: the newest of the host that has most of
-        the level.
+        """Add a document; yield the documents that it displaces.
+
+        These are the newest of the host that has most of the level.
         """
         queued = self._levels[level]
         queued.add(fetch)
@@ -74,9 +76,7 @@ class DocumentQueue(Generic[J]):
             yield queued.drop_newest().job
 
     def remove(self, contract: bytes, is_match: Callable[[J], bool]) -> QueuedDocument[J] | None:
-        """Remove a document of a contract, whatever its level, and return it; None if it does not
-        wait.
-        """
+        """Remove a document of a contract from any level, and return it; None if none matches."""
         for level in self._levels:
             if (document := level.find(contract, is_match)) is not None:
                 level.remove(document)
@@ -84,16 +84,15 @@ class DocumentQueue(Generic[J]):
         return None
 
     def take(self) -> QueuedDocument[J] | None:
-        """Return the next document whose host has a free slot, which is taken until `finish`; None
-        without one.
+        """Return the next document whose host has a free slot; None without one.
+
+        The slot is taken until `finish`.
         """
         for level in self._levels:
-            host = next(
-                (host for host in level.hosts if self._running[host] < self._per_host), None
-            )
-            if host is not None:
-                self._running[host] += 1
-                return level.take(host)
+            for host in level.hosts:
+                if self._running[host] < self._per_host:
+                    self._running[host] += 1
+                    return level.take(host)
         return None
 
     def finish(self, fetch: QueuedDocument[J]) -> None:
@@ -116,8 +115,9 @@ class _Level(Generic[J]):
         self.size_bytes += fetch.size_bytes
 
     def take(self, host: str) -> QueuedDocument[J]:
-        """Remove the first document of a host; the host and its contract go to the end of their
-        lines.
+        """Remove the first document of a host.
+
+        The host goes to the end of the level, and the contract to the end of the host.
         """
         contracts = self.hosts[host]
         contract, documents = next(iter(contracts.items()))
@@ -131,9 +131,11 @@ class _Level(Generic[J]):
 
     def drop_newest(self) -> QueuedDocument[J]:
         """Remove the last document of the contract that has most, of the host that has most."""
-        contracts = max(
-            self.hosts.values(), key=lambda contracts: sum(map(len, contracts.values()))
-        )
+
+        def count(contracts: dict[bytes, deque[QueuedDocument[J]]]) -> int:
+            return sum(map(len, contracts.values()))
+
+        contracts = max(self.hosts.values(), key=count)
         fetch = max(contracts.values(), key=len)[-1]
         self.remove(fetch)
         return fetch

@@ -48,7 +48,7 @@ class EarlierTransactions:
                 await asyncio.sleep(_RETRY_S)
 
     async def _count(self, first: int, end: int) -> list[int]:
-        """Return the numbers of transactions of blocks from `first` on, as far as a node has them."""
+        """Return the numbers of transactions of blocks from `first` on, up to the first missing."""
         try:
             nodes = await self._chain.nodes.require_candidates()
         except NodeUnavailable:

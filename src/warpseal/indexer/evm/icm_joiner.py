@@ -1,20 +1,17 @@
-"""Copies what destinations received into the indexes of the sources, so that a sent message has its
-delivery there.
+"""Copies receives of destinations into the indexes of the sources, as deliveries of the messages.
 
-A destination writes what it received with its own blocks. The joiner reads that behind a cursor,
-which the source stores with the deliveries: a crash repeats a step, and loses none.
+A destination writes the messages that it received with its own blocks. The joiner reads them behind
+a cursor, which the source stores with the deliveries: a crash repeats a step, and loses none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, TypeVar
-
-from msgspec import Struct
 
 from warpseal.index.evm.icm_writer import IcmWriter, read_received
 from warpseal.index.evm.keys import block_key
@@ -31,50 +28,55 @@ log = logging.getLogger(__name__)
 _INTERVAL_S: Final = 1.0
 _POLL_S: Final = 2.0
 _ROWS: Final = 20_000
-# A cursor says until when nothing was received, which decides whether a message is stuck for five
-# minutes.
+# A cursor is stored this often although nothing was received: it says until when, which decides
+# whether a message is stuck for five minutes.
 _CURSOR_S: Final = 30.0
 
 
-class _Source(Struct, eq=False):
+class _Source:
     """A chain whose messages get their deliveries.
 
-    cursors: epoch and key by destination, None before they are read.
-
-    written_at: when the cursor of a destination was stored, by the clock of the event loop.
+    cursors: epoch and key by destination; None before they are read from the chain's index.
     """
 
-    context: EvmChainContext
-    cursors: dict[ChainID, tuple[int, int]] | None = None
-    written_at: dict[ChainID, float] = {}
+    def __init__(self, context: EvmChainContext) -> None:
+        self.context = context
+        self.cursors: dict[ChainID, tuple[int, int]] | None = None
+        # When the cursor of each destination was stored, by the clock of the event loop.
+        self._stored_at: dict[ChainID, float] = {}
 
     def cursor(self, destination: ChainID) -> tuple[int | None, int]:
         """Return epoch and key up to which a destination was read; None and -1 if it was not."""
         return (self.cursors or {}).get(destination, (None, -1))
 
     def take(self, batch: ReceivedBatch, now: float) -> ReceivedBatch | None:
-        """Return what of a batch is to be written, and go on behind it; None if nothing is."""
-        cursors = self.cursors
+        """Advance the cursor behind a batch, and return the part to write; None without one."""
+        cursors, destination = self.cursors, batch.destination
         assert cursors is not None
-        epoch, key = self.cursor(batch.destination)
+        epoch, key = self.cursor(destination)
         if epoch not in (None, batch.epoch):
             # The destination's index was made again: it is read from its start.
-            cursors[batch.destination] = batch.epoch, -1
-        elif batch.upto > key:
-            rows = [
-                row for row in batch.rows if row.source == self.context.chain_id and row.key > key
-            ]
-            cursors[batch.destination] = batch.epoch, batch.upto
-            if rows or now >= self.written_at.get(batch.destination, float("-inf")) + _CURSOR_S:
-                return batch._replace(rows=rows)
-        return None
+            cursors[destination] = batch.epoch, -1
+            return None
+        if batch.upto <= key:
+            return None
+        # A batch begins behind the lowest cursor of all sources, so that rows may be read already.
+        chain_id = self.context.chain_id
+        rows = [row for row in batch.rows if row.source == chain_id and row.key > key]
+        cursors[destination] = batch.epoch, batch.upto
+        is_due = now >= self._stored_at.get(destination, float("-inf")) + _CURSOR_S
+        return batch._replace(rows=rows) if rows or is_due else None
+
+    def note_stored(self, batches: Iterable[ReceivedBatch], now: float) -> None:
+        """Remember when the cursors of destinations were stored."""
+        self._stored_at.update(dict.fromkeys((batch.destination for batch in batches), now))
 
 
 class IcmJoiner:
     """The joiner of all chains of an index process.
 
     elsewhere: readers of the indexes that another process writes.
-    configured: returns all indexed chains, None if they are not all known.
+    configured: returns all indexed chains; None if further chains may be added.
     """
 
     def __init__(
@@ -120,27 +122,27 @@ class IcmJoiner:
             await asyncio.sleep(_INTERVAL_S)
 
     async def join(self) -> None:
-        """Read what each destination received since the last time, and write it at its sources."""
+        """Read the receives of each destination since the last time, and write their deliveries."""
         sources = [source for source in list(self._sources.values()) if await self._open(source)]
-        batches: dict[ChainID, list[ReceivedBatch]] = {
+        parts: dict[ChainID, list[ReceivedBatch]] = {
             source.context.chain_id: [] for source in sources
         }
         now = asyncio.get_running_loop().time()
         for destination in {*self._sources, *self._elsewhere}:
+            # One read serves all sources, from the lowest of their cursors on.
             after = min((source.cursor(destination)[1] for source in sources), default=-1)
             batch = await self._read(destination, after)
             if batch is None:
                 continue
             for source in sources:
                 if (part := source.take(batch, now)) is not None:
-                    batches[source.context.chain_id].append(part)
-            if len(batch.rows) >= _ROWS or any(
-                source.cursor(destination)[1] < batch.upto for source in sources
-            ):
+                    parts[source.context.chain_id].append(part)
+            is_behind = any(source.cursor(destination)[1] < batch.upto for source in sources)
+            if is_behind or len(batch.rows) >= _ROWS:
                 self._wake.set()
         for source in sources:
-            if written := batches[source.context.chain_id]:
-                await self._write(source, written, now)
+            if batches := parts[source.context.chain_id]:
+                await self._write(source, batches, now)
 
     async def _open(self, source: _Source) -> bool:
         """Read the cursors of a source; return whether it can be written."""
@@ -153,8 +155,9 @@ class IcmJoiner:
         return source.cursors is not None
 
     async def _read(self, destination: ChainID, after: int) -> ReceivedBatch | None:
-        """Return what a destination received behind a key; None if it has no new block, or cannot
-        be read.
+        """Return the receives of a destination behind a key.
+
+        Returns None if the destination has no new block, or cannot be read.
         """
         with suppress(StoreDown):
             if (own := self._sources.get(destination)) is not None:
@@ -172,9 +175,9 @@ class IcmJoiner:
     async def _write(self, source: _Source, batches: list[ReceivedBatch], now: float) -> None:
         try:
             await self._call(source, lambda writer: writer.deliver(batches))
-            source.written_at.update(dict.fromkeys((batch.destination for batch in batches), now))
+            source.note_stored(batches, now)
         except StoreDown:
-            # Its cursors are read again.
+            # The cursors in memory are ahead of the index: they are read again.
             source.cursors = None
             self._wake.set()
 

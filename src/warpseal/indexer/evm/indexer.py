@@ -1,6 +1,4 @@
-"""Indexes EVM chains side by side, each with its own nodes, thread and database, so that none
-delays another.
-"""
+"""Indexes EVM chains side by side, each with nodes, a thread and a database of its own."""
 
 from __future__ import annotations
 
@@ -63,7 +61,10 @@ from warpseal.warp.ids import ChainID, id_text
 log = logging.getLogger(__name__)
 
 LoadRules = Callable[[ChainID], Awaitable[BlockRules]]
-"""Returns what the headers of a chain say, by the upgrade times of its network. Raises NodeUnavailable."""
+"""Returns the rules of a chain's headers, by the upgrade times of its network.
+
+Raises NodeUnavailable.
+"""
 
 _MIN_CACHE_BYTES: Final = 8 * MEBIBYTE
 _LOGGED_BLOCKS: Final = 100
@@ -87,15 +88,15 @@ class BackgroundTask(Protocol):
 BuildTasks = Callable[[EvmChainContext], Iterable[BackgroundTask]]
 """Returns the background tasks of a chain."""
 AskInterfaces = Callable[[EvmChainContext, Collection[bytes], int], Awaitable[Mapping[bytes, bool]]]
-"""Returns whether contracts of a chain are ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
+"""Returns which contracts of a chain are ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
 
 
 class EvmIndexerParts(Struct, frozen=True):
     """The parts that all chains share.
 
     locate: returns the URL of the index of a chain; raises StartupError.
-    icm: how messages of ICM are read; None: they are not.
-    elsewhere: chains that another process indexes.
+    icm: the contracts whose ICM messages are read; None: messages are not read.
+    elsewhere: the chains that another process indexes.
     has_all_chains: no further chain is added.
     """
 
@@ -146,14 +147,14 @@ class EvmIndexer:
             await self.prover.close()
 
     def has_messages_of(self, chain_id: ChainID) -> bool:
-        """Return whether the messages that a chain sends are indexed, here or by another process."""
+        """Return whether this or another process indexes the messages that a chain sends."""
         indexed = self.chains.get(chain_id)
         if indexed is None:
             return chain_id in self.parts.elsewhere
         return indexed.chain.index is not None and indexed.chain.index.has_icm
 
     def _configured(self) -> Set[ChainID] | None:
-        """Return all indexed chains; None if others may be found."""
+        """Return all indexed chains; None if further chains may be added."""
         return self.chains.keys() | self.parts.elsewhere if self.parts.has_all_chains else None
 
     async def _log_progress(self) -> None:
@@ -181,7 +182,7 @@ class IndexedChain:
         self._name = id_text(chain.blockchain_id)
 
     async def run(self) -> None:
-        """Index until cancelled. Every failure is of this chain alone, and is tried again."""
+        """Index until cancelled. A failure concerns this chain alone; a retry follows."""
         delays, failure = RetryDelays(_OPEN_RETRY), ""
         while True:
             try:
@@ -189,12 +190,10 @@ class IndexedChain:
             except* (StartupError, StoreDown) as errors:
                 reason = str(first_error(errors))
                 if reason != failure:
-                    hint = (
-                        {"hint": rebuild_hint(self._url())} if errors.subgroup(IndexDamaged) else {}
-                    )
-                    log.error(
-                        "index unavailable", extra={"chain": self._name, "reason": reason, **hint}
-                    )
+                    fields = {"chain": self._name, "reason": reason}
+                    if errors.subgroup(IndexDamaged):
+                        fields["hint"] = rebuild_hint(self._url())
+                    log.error("index unavailable", extra=fields)
                 failure = reason
             except* Exception:
                 log.exception("internal error, indexing stopped")
@@ -264,16 +263,12 @@ class IndexedChain:
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
         retrier = Retrier(settings.pace.retry, waiting)
         source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
-        load_rules, ask = (
-            partial(parts.load_rules, context.chain_id),
-            partial(parts.ask_interfaces, context),
-        )
-        consumer = EvmChainConsumer(source, context, retrier, load_rules, ask)
-        heads = NewHeads(
-            EvmSockets(
-                self._name, self.chain.ws, parts.sessions.websockets, context.nodes, parts.rpc
-            )
-        )
+        load_rules = partial(parts.load_rules, context.chain_id)
+        ask_interfaces = partial(parts.ask_interfaces, context)
+        consumer = EvmChainConsumer(source, context, retrier, load_rules, ask_interfaces)
+        connections = parts.sessions.websockets
+        sockets = EvmSockets(self._name, self.chain.ws, connections, context.nodes, parts.rpc)
+        heads = NewHeads(sockets)
         # A node that is not bootstrapped serves no EVM calls.
         self.indexer = ChainFollower(
             consumer,
@@ -315,9 +310,7 @@ async def _open_thread(name: str) -> AsyncIterator[Executor]:
 
 
 async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
-    """Run a task once there is a block, again and again after failures, which never end the
-    indexing.
-    """
+    """Run a task once there is a block, and again after each failure: none ends the indexing."""
     blocks_written = context.subscribe()
     if context.height is None:
         await blocks_written.wait()
@@ -326,9 +319,7 @@ async def _keep_running(task: BackgroundTask, context: EvmChainContext) -> None:
 
 
 async def _watch_file(path: Path) -> None:
-    """Raise StoreDown when the file of the index is deleted or replaced: what is written then would
-    be lost.
-    """
+    """Raise StoreDown when the file of the index is deleted or replaced: rows would be lost."""
     opened = file_number(path)
     while file_number(path) == opened:  # noqa: ASYNC110 - a moment is awaited
         await asyncio.sleep(_FILE_CHECK_S)
@@ -336,7 +327,10 @@ async def _watch_file(path: Path) -> None:
 
 
 async def _watch_requests(context: EvmChainContext) -> None:
-    """Wake the tasks that serve the requests of pages; after a request there are likely to be more."""
+    """Wake the tasks that serve the requests of pages.
+
+    After a request there are likely to be more, so it looks more often for a while.
+    """
     clock = asyncio.get_running_loop().time
     requested_at = float("-inf")
     while True:

@@ -41,7 +41,7 @@ from warpseal.upstream.node import Sessions, UpstreamNode
 from warpseal.upstream.pool import NodePool
 
 _CHECK_S: Final = 2.0
-# Other nodes are not waited for longer if one has reported its head.
+# Once one node has reported its head, the other nodes have this long.
 _HEAD_TIMEOUT_S: Final = 0.5
 _HEAD_CALL_TIMEOUT_S: Final = 5.0
 _CONTRACT_TIMEOUT_S: Final = 5.0
@@ -53,13 +53,11 @@ _REVERTED: Final = 3
 
 # The message of a revert ends with the contract's own text, so that only its beginning counts.
 _IS_REVERT: Final = re.compile(
-    r"execution reverted|EVM error|out of gas|contract creation code storage out of gas|max call"
-    r" depth|"
-    r"insufficient balance for transfer|contract address collision|max (init)?code size|invalid"
-    r" jump destination|"
-    r"write protection|return data out of bounds|gas uint64 overflow|invalid code|stack"
-    r" underflow|stack limit|"
-    r"invalid opcode|nonce uint64 overflow|intrinsic gas too low|insufficient gas for floor|"
+    r"execution reverted|EVM error|out of gas|contract creation code storage out of gas|"
+    r"max call depth|insufficient balance for transfer|contract address collision|"
+    r"max (init)?code size|invalid jump destination|write protection|return data out of bounds|"
+    r"gas uint64 overflow|invalid code|stack underflow|stack limit|invalid opcode|"
+    r"nonce uint64 overflow|intrinsic gas too low|insufficient gas for floor|"
     r"gas required exceeds allowance|prohibited address",
     re.IGNORECASE,
 )
@@ -73,10 +71,9 @@ HAS_NO_STATE: Final = re.compile(
 
 
 class ChainNodes(NodePool[ChainIdentity]):
-    """The nodes of one chain.
+    """The nodes of one chain. Deny lists of methods do not bind the indexer.
 
-    Deny lists do not bind it.
-    rates: of all chains; None: this chain is the only one.
+    rates: rates of the nodes of all chains; None: this chain is the only one.
     """
 
     node_type = ChainNode
@@ -102,16 +99,14 @@ class ChainNodes(NodePool[ChainIdentity]):
     ) -> list[ChainNode]:
         """Return the nodes that may be called, best first. Raises NodeUnavailable if there is none.
 
-        resource: nodes that are known to lack it at this height come last.
+        resource: nodes that lacked it at this height come last.
         """
         nodes = [self.nodes[node.position] for node in await self.candidates()]
         if not nodes:
             raise NodeUnavailable("eth_chainId", replies=self.describe_failures())
-        return (
-            nodes
-            if resource is None
-            else sorted(nodes, key=lambda node: node.lacks(resource, height))
-        )
+        if resource is None:
+            return nodes
+        return sorted(nodes, key=lambda node: node.lacks(resource, height))
 
     def describe_failures(self) -> list[str]:
         """Return why nodes cannot be used now, for the operator."""
@@ -157,7 +152,7 @@ class ChainNodes(NodePool[ChainIdentity]):
 
 
 class NoResult(StrEnum):
-    """Why a contract that was called returned nothing usable; another node would say the same."""
+    """Why a contract returned no usable output; another node would say the same."""
 
     REVERTED = "reverted"
     TOO_LARGE = "too_large"
@@ -175,13 +170,13 @@ class ContractCall(Struct, frozen=True):
 
 
 CallResult = bytes | NoResult | None
-"""What a contract returned; None if no node answered."""
+"""The output of a contract; None if no node answered."""
 
 
 class EvmCaller:
     """Calls contracts of one chain, at any of its nodes.
 
-    timeout_s: of one call.
+    timeout_s: time that one call may take.
     """
 
     def __init__(self, nodes: ChainNodes, timeout_s: float = _CONTRACT_TIMEOUT_S) -> None:
@@ -190,9 +185,7 @@ class EvmCaller:
         self._is_background = False
 
     def in_background(self) -> EvmCaller:
-        """Return a caller of the same nodes whose calls go behind blocks, and behind calls that
-        clients wait for.
-        """
+        """Return a caller of the same nodes whose calls go behind all others."""
         caller = copy(self)
         caller._is_background = True
         return caller
@@ -200,8 +193,9 @@ class EvmCaller:
     async def call_all(self, calls: Sequence[ContractCall], height: int | None) -> list[CallResult]:
         """Return the results of calls, in their order, from as few batches as the nodes allow.
 
-        They are of the state after block `height`, of the last block if it is None. A node that has
-        the block but not its state is called in the state of its last block.
+        A node that has the block but not its state is called in the state of its last block.
+
+        height: the block after which the state is called; None: the last block.
         """
         results: list[CallResult] = [None] * len(calls)
         try:
@@ -211,35 +205,25 @@ class EvmCaller:
         except NodeUnavailable:
             return results
         for node in nodes:
-            open_calls = [index for index, result in enumerate(results) if result is None]
-            if not open_calls:
+            open_indexes = [index for index, result in enumerate(results) if result is None]
+            if not open_indexes:
                 break
-            node_results = await self._call_node(
-                node, [calls[index] for index in open_calls], height
-            )
-            for index, result in zip(open_calls, node_results, strict=True):
+            open_calls = [calls[index] for index in open_indexes]
+            node_results = await self._call_node(node, open_calls, height)
+            for index, result in zip(open_indexes, node_results, strict=True):
                 results[index] = result
         return results
 
     async def _call_node(
         self, node: ChainNode, calls: Sequence[ContractCall], height: int | None
     ) -> list[CallResult]:
-        """Return what one node answers, in the state of its last block if it lacks that of
-        `height`.
-        """
+        """Return the results of one node, in the state of its last block if it lacks `height`."""
         if height is None or node.lacks(NodeResource.STATE, height):
             return list(map(_read, await self._post(node, calls, _LATEST)))
         responses = await self._post(node, calls, hex(height))
         results = list(map(_read, responses))
-        errors = [
-            (index, response.error)
-            for index, response in enumerate(responses)
-            if response.error is not None
-        ]
         stateless = [
-            index
-            for index, error in errors
-            if not _is_revert(error) and HAS_NO_STATE.search(error.message)
+            index for index, response in enumerate(responses) if _is_stateless(response.error)
         ]
         if stateless:
             node.note_missing(NodeResource.STATE, max(height, (node.head or 0) - _PRUNED_BLOCKS))
@@ -271,8 +255,18 @@ def _is_revert(error: RpcError) -> bool:
     return error.code == _REVERTED or _IS_REVERT.match(error.message) is not None
 
 
+def _is_stateless(error: RpcError | None) -> bool:
+    """Return whether an error says that the node lacks the state.
+
+    A revert ends with the contract's own text, which may say so as well.
+    """
+    if error is None or _is_revert(error):
+        return False
+    return HAS_NO_STATE.search(error.message) is not None
+
+
 def _read(response: RpcResponse) -> CallResult:
-    """Return what a response says of the contract; None if it says nothing."""
+    """Return the output of the contract in a response; None if another node should be called."""
     error = response.error
     if error is not None:
         if _is_revert(error):

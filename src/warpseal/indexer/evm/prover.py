@@ -24,7 +24,10 @@ from warpseal.runtime.worker_process import initialize_worker
 log = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 64 * 1024
-"""Receipts of at most this many bytes are proven at once, in less than a millisecond: another process costs as much."""
+"""Receipts of at most this many bytes are proven at once, in less than a millisecond.
+
+To pass them to another process costs as much.
+"""
 _IDLE_S: Final = 60.0
 # Receipts are passed in shared memory, a third of the processor time of a pipe: one area is filled
 # while the process reads the other. Few calls have more receipts than an area.
@@ -54,10 +57,9 @@ class BlockProver:
     async def find_disproven(
         self, blocks: Sequence[UnprovenBlock], thread: Executor
     ) -> DisprovenBlock | None:
-        """Return the first of these blocks whose receipts do not give its receiptsRoot; None if
-        there is none.
+        """Return the first block whose receipts do not give its receiptsRoot; None without one.
 
-        thread: of the chain, used if there is no process.
+        thread: the thread of the chain, which proves the blocks if there is no process.
         """
         size_bytes = sum(memoryview(block.receipts).nbytes for block in blocks)
         if size_bytes <= INLINE_BYTES:
@@ -77,7 +79,7 @@ class BlockProver:
         return await asyncio.get_running_loop().run_in_executor(thread, call)
 
     async def close(self) -> None:
-        """End the process. The current call of it is not waited for by those that were cancelled."""
+        """End the process. A caller that was cancelled does not wait for its call."""
         if self._stop is not None:
             self._stop.cancel()
         process, self._process = self._process, None
@@ -143,7 +145,7 @@ class BlockProver:
             self._process = None
 
 
-# Of the process that proves: what the index process writes.
+# In the process that proves: the memory into which the index process writes.
 _shared: list[memoryview] = []
 
 
@@ -155,7 +157,7 @@ def _initialize(memory: Any) -> None:
 def _find_disproven(places: Sequence[tuple[int, slice, str]]) -> DisprovenBlock | None:
     """Return the first block that is not proven.
 
-    places: number, place of the receipts, and root of each block.
+    places: number, place of the receipts in the shared memory, and root of each block.
     """
     (memory,) = _shared
     return find_disproven(

@@ -56,6 +56,7 @@ class _Missing(Enum):
 class _TraceResults(Struct):
     """Results of heights, in order.
 
+    traced: the blocks with creations.
     gaps: the heights that no node can trace.
     end: the first height that a node may trace later; None without one.
     """
@@ -98,8 +99,9 @@ class Tracer:
                 await asyncio.sleep(self._delays.next())
 
     async def _has_tracing_node(self) -> bool:
-        """Return whether a node has the method, by a trace of block 0, the result of which does not
-        matter.
+        """Return whether a node has the method.
+
+        A node without it says so of a trace of block 0; any other response shows the method.
         """
         for node in await self._tracing_nodes():
             with suppress(CallFailure):
@@ -118,8 +120,9 @@ class Tracer:
         return []
 
     async def _trace_new(self) -> bool:
-        """Trace the blocks behind the last traced one; return False if a node may trace the next
-        one only later.
+        """Trace the blocks behind the last traced one.
+
+        Return False if a node may trace the next block later.
         """
         while blocks := await self._chain.write(lambda writer: writer.traces.next_blocks(_RANGE)):
             results = await self._trace([height for height, needs_trace in blocks if needs_trace])
@@ -133,8 +136,9 @@ class Tracer:
         return True
 
     async def _fill_gaps(self) -> bool:
-        """Trace the blocks in gaps that a node can trace now; return False if a node may trace one
-        only later.
+        """Trace the blocks in gaps that a node can trace now.
+
+        Return False if a node may trace one of them later.
         """
         for first, last in await self._chain.write(lambda writer: writer.traces.gaps(_MAX_GAPS)):
             while first <= last:
@@ -200,9 +204,7 @@ class Tracer:
         return results
 
     async def _call_node(self, node: ChainNode, heights: Sequence[int]) -> _Results:
-        """Return the traces of one node by height, or why it returns none, and learn from it what
-        the node lacks.
-        """
+        """Return the traces of one node by height, or why it returns none; note what it lacks."""
         try:
             responses = await node.call_batch(
                 list(map(_trace_call, heights)),
@@ -223,8 +225,9 @@ class Tracer:
         return results | await self._confirm(node, results)
 
     async def _find_lacking(self, node: ChainNode, height: int) -> int:
-        """Return up to which height a node cannot trace, from one that it cannot: it lacks the
-        state of all below.
+        """Return the highest height that a node cannot trace, by bisection.
+
+        height: a height that the node cannot trace. It lacks the state of all blocks below.
         """
         high = max(height, self._chain.height or 0)
         with suppress(CallFailure):
@@ -262,10 +265,10 @@ class Tracer:
         return _Missing.LATER if is_later else _Missing.LACKING
 
     async def _confirm(self, node: ChainNode, results: _Results) -> _Results:
-        """Return the traced blocks with creations, with the transactions of their blocks; else that
-        they are missing.
+        """Return the traced blocks with the hashes of their transactions, or that they are missing.
 
-        A node may be several behind one URL, and old ones leave the hashes of transactions out.
+        The hashes come from the block: several nodes may stand behind one URL, and old versions
+        leave the hashes out of traces.
         """
         creating = [
             block
@@ -302,14 +305,15 @@ def _has_no_tracer(node: ChainNode, response: RpcResponse) -> bool:
 
 
 def _lacks(node: ChainNode, height: int, response: RpcResponse) -> bool:
-    """Return whether a node has not what the trace of a block needs, and so not for the blocks
-    below.
+    """Return whether a node lacks the state that the trace of a block needs.
+
+    Then it lacks the state of all blocks below as well.
     """
     return _has_nothing(response) and not _is_behind(node, height)
 
 
 def _has_nothing(response: RpcResponse) -> bool:
-    """Return whether a response says that the node has not the block, or not the state before it."""
+    """Return whether a response says that the node lacks the block, or the state before it."""
     if response.error is None:
         return response.result is None or bytes(response.result) == b"null"
     message = response.error.message
@@ -322,9 +326,7 @@ def _is_behind(node: ChainNode, height: int) -> bool:
 
 
 def _confirmed(block: TracedBlock, response: RpcResponse) -> TracedBlock | _Missing:
-    """Return a traced block with the hashes of the transactions of the block; LACKING if it has
-    others.
-    """
+    """Return a traced block with the hashes that its block has; LACKING if they contradict it."""
     try:
         header = None if response.result is None else decode_block(bytes(response.result))
         if header is None:
@@ -343,8 +345,9 @@ def _can_any_trace(nodes: Sequence[ChainNode], height: int) -> bool:
 
 
 def _widen(gaps: Sequence[int], blocks: Sequence[tuple[int, bool]]) -> list[int]:
-    """Return the gaps with the blocks behind them that need no trace: one range of heights takes
-    less than many.
+    """Return the gaps with the blocks behind them that need no trace.
+
+    One range of heights takes less room than many.
     """
     widened: list[int] = []
     gap_heights = set(gaps)

@@ -76,10 +76,20 @@ _ERC20_TOPICS: Final = 3
 _SEARCHED_BLOCKS: Final = 2_000
 _MAX_SEARCHES: Final = 100
 _MAX_COMPARED: Final = 200
+# Fields of EvmBlockFacts that have rows.
 _COMPARED: Final = (
-    "hash", "time", "tx_count", "gas_used", "gas_limit", "base_fee", "gas_cost", "fees_spent", "transfers",
-    "creations", "tx_hashes",
-)  # fmt: skip
+    "hash",
+    "time",
+    "tx_count",
+    "gas_used",
+    "gas_limit",
+    "base_fee",
+    "gas_cost",
+    "fees_spent",
+    "transfers",
+    "creations",
+    "tx_hashes",
+)
 
 
 class _Log(msgspec.Struct, rename="camel"):
@@ -112,17 +122,25 @@ class _StateCheck(Struct, frozen=True):
     judge: Callable[[Any, bytes | NoResult, IndexedRange], Awaitable[IndexFinding]]
 
 
-_Causes = tuple[Iterable[int], Callable[[int], Awaitable[str | None]], int]
-"""Blocks to compare, how to compare one with a node, and the lowest block that was searched for events."""
+class _Search(Struct, frozen=True):
+    """The blocks in which the cause of a difference may be.
+
+    heights: the blocks to compare with the nodes.
+    compare: returns how a block differs from the block of a node, as `_compare_with_nodes` does.
+    lowest: the lowest block that was searched for events that the index lacks.
+    """
+
+    heights: Iterable[int]
+    compare: Callable[[int], Awaitable[str | None]]
+    lowest: int
 
 
 class EvmIndexVerifier:
     """Verifies the index of one chain, which the indexer may be writing to.
 
-    Used once, from one event loop.
+    It is used once, from one event loop.
 
-    name: of the chain, in front of every subject.
-    rules: see BlockRules.
+    name: name of the chain, in front of every subject.
     """
 
     def __init__(
@@ -143,12 +161,10 @@ class EvmIndexVerifier:
     async def run(
         self, count: int, seed: int | None = None, progress: Progress = ignore_progress
     ) -> tuple[IndexFinding, ...]:
-        """Return the result of every check.
+        """Return the result of every check. Raises StoreDown, IndexDamaged.
 
-        count: of sampled blocks, NFT holdings, ERC-20 balances, and messages.
-
-        progress: called with the name of a step, its finished and all its units.
-        Raises StoreDown, IndexDamaged.
+        count: number of samples of blocks, NFT holdings, ERC-20 balances, and messages each.
+        progress: gets the name of a step, its finished units and all its units.
         """
         random = Random(seed)
         progress(f"{self._name}: comparing rows with each other", 0, 0)
@@ -156,7 +172,7 @@ class EvmIndexVerifier:
             await self._read(check_file)
             inconsistencies = await self._read(partial(self._find_inconsistencies, progress))
             if inconsistencies:
-                # Whatever else is wrong follows from them, or cannot be read.
+                # Samples of such rows cannot be read, or differ because of them.
                 return tuple(self._finding(row.subject, row.reason) for row in inconsistencies)
             findings = [self._finding("the rows of the index against each other")]
             blocks = await self._read(
@@ -174,26 +190,18 @@ class EvmIndexVerifier:
                 progress(f"{self._name}: comparing blocks", place, len(blocks))
                 findings.append(await self._verify_block(number))
             range_ = await self._read(consistency.indexed_range)
-            checks = []
+            is_complete = range_ is not None and range_.is_complete
+            checks: list[_StateCheck] = []
             for token in tokens:
                 check = self._token_check(token)
-                if token.standard is TokenStandard.ERC1155 and not (
-                    range_ is not None and range_.is_complete
-                ):
-                    findings.append(
-                        self._finding(
-                            check.subject,
-                            is_compared=False,
-                            reason=_BEGINS_LATER,
-                            is_comparable=False,
-                        )
-                    )
-                else:
+                if is_complete or token.standard is not TokenStandard.ERC1155:
                     checks.append(check)
-            messages = await self._message_checks(count, random)
-            findings += await self._compare_states(
-                [*checks, *map(self._balance_check, balances), *messages], progress
-            )
+                else:
+                    findings.append(self._incomparable(check.subject))
+            checks += map(self._balance_check, balances)
+            checks += await self._message_checks(count, random)
+            # All states come last and together: they are compared after one block.
+            findings += await self._compare_states(checks, progress)
             return tuple(findings)
         finally:
             self._index.close()
@@ -213,6 +221,9 @@ class EvmIndexVerifier:
     def _finding(self, subject: str, difference: str = "", **fields: Any) -> IndexFinding:
         return IndexFinding(f"{self._name}: {subject}", difference, chain=self._name, **fields)
 
+    def _incomparable(self, subject: str) -> IndexFinding:
+        return self._finding(subject, is_compared=False, reason=_BEGINS_LATER, is_comparable=False)
+
     async def _verify_block(self, number: int) -> IndexFinding:
         difference = await self._compare_block(number)
         if difference is None:
@@ -220,8 +231,9 @@ class EvmIndexVerifier:
         return self._finding(f"block {number}", difference)
 
     async def _compare_block(self, number: int) -> str | None:
-        """Return how the rows of a block differ from the block of the nodes, as
-        `_compare_with_nodes` does.
+        """Return how the rows of a block differ from the blocks of the nodes.
+
+        The result is that of `_compare_with_nodes`.
         """
         stored = await self._read(partial(consistency.stored_block, number=number))
         if stored is None:
@@ -231,10 +243,10 @@ class EvmIndexVerifier:
     async def _compare_with_nodes(
         self, number: int, compare: Callable[[_FetchedBlock], Awaitable[str]]
     ) -> str | None:
-        """Return what `compare` returns for the block of the last node that has it.
+        """Return the result of `compare` for the block of the last node that has it.
 
-        Return "" as soon as one node agrees: the others may be wrong. Return None if no node has
-        the block.
+        Returns "" as soon as one node agrees, since the others may be wrong, and None if no node
+        has the block.
         """
         difference: str | None = None
         try:
@@ -254,9 +266,8 @@ class EvmIndexVerifier:
             ours, theirs = getattr(stored, name), getattr(block.facts, name)
             if ours != theirs:
                 return f"{name}: the index has {_text(ours)}, the node {_text(theirs)}"
-        if difference := await self._read(
-            partial(icm_consistency.compare_messages, block=block.facts)
-        ):
+        compare_messages = partial(icm_consistency.compare_messages, block=block.facts)
+        if difference := await self._read(compare_messages):
             return difference
         if self._rules.is_executed_first(stored.time):
             root = await asyncio.to_thread(receipts_root, block.receipts)
@@ -278,11 +289,10 @@ class EvmIndexVerifier:
         except (CallFailure, MalformedBlock, BlockContradiction):
             return None
         candidates = [transfer.contract for transfer in facts.transfers if transfer.is_candidate]
-        denied = (
-            await self._read(partial(consistency.denied_contracts, contracts=candidates))
-            if candidates
-            else set()
-        )
+        denied: set[bytes] = set()
+        if candidates:
+            read = partial(consistency.denied_contracts, contracts=candidates)
+            denied = await self._read(read)
         return _FetchedBlock(header, receipts, _as_stored(facts, denied))
 
     async def _call(self, node: ChainNode, method: str, *params: Any) -> bytes:
@@ -293,25 +303,24 @@ class EvmIndexVerifier:
     async def _compare_states(
         self, checks: Sequence[_StateCheck], progress: Progress
     ) -> list[IndexFinding]:
-        """Compare holdings with what their contracts say, all of them in the state after one block.
+        """Compare rows with the state of their contracts, all of them after one block.
 
-        The index and its nodes go on. So the height and all holdings are read in one snapshot, and
-        one batch of calls follows; the next attempt repeats those that no node answered in that
+        The index and its nodes go on. So the height and all rows are read in one snapshot, and one
+        batch of calls follows; the next attempt repeats the calls that no node answered in that
         state.
         """
         findings: dict[int, IndexFinding] = {}
         name = f"{self._name}: comparing holdings"
         for attempt in range(_STATE_ATTEMPTS):
-            open_checks = [number for number in range(len(checks)) if number not in findings]
+            open_numbers = [number for number in range(len(checks)) if number not in findings]
+            open_checks = [checks[number] for number in open_numbers]
             progress(name, len(findings), len(checks))
             if not open_checks:
                 break
             await asyncio.sleep(_STATE_RETRY_S if attempt else 0)
             head = await self._head()
-            blocks, samples = await self._read(
-                partial(_read_samples, checks=[checks[number] for number in open_checks])
-            )
-            calls = [checks[number].call for number in open_checks]
+            blocks, samples = await self._read(partial(_read_samples, checks=open_checks))
+            calls = [check.call for check in open_checks]
             results = await self._caller.call_all(calls, blocks.height)
             # A node without the state of the height answers from its last block, which is another
             # state unless it is the same block.
@@ -320,15 +329,13 @@ class EvmIndexVerifier:
             )
             if is_latest and not head == await self._head() == blocks.height:
                 continue
-            for number, sample, result in zip(open_checks, samples, results, strict=True):
+            for number, sample, result in zip(open_numbers, samples, results, strict=True):
                 if result is not None:
                     findings[number] = await checks[number].judge(sample, result, blocks)
-        missing = {
-            number: self._finding(check.subject, is_compared=False, reason=_NO_STATE)
-            for number, check in enumerate(checks)
-            if number not in findings
-        }
-        return [(findings | missing)[number] for number in range(len(checks))]
+        for number, check in enumerate(checks):
+            if number not in findings:
+                findings[number] = self._finding(check.subject, is_compared=False, reason=_NO_STATE)
+        return [findings[number] for number in range(len(checks))]
 
     def _token_check(self, token: SampledToken) -> _StateCheck:
         subject = (
@@ -361,35 +368,30 @@ class EvmIndexVerifier:
             current: SampledBalance, result: bytes | NoResult, blocks: IndexedRange
         ) -> IndexFinding:
             balance = None if isinstance(result, NoResult) else decode_number(result)
-            difference = (
-                f"the index has {current.balance}, the contract"
-                f" {'nothing' if balance is None else balance}"
-            )
-            return await self._explain(
-                subject, current, "" if balance == current.balance else difference, blocks
-            )
+            difference = ""
+            if balance is None:
+                difference = f"the index has {current.balance}, the contract nothing"
+            elif balance != current.balance:
+                difference = f"the index has {current.balance}, the contract {balance}"
+            return await self._explain(subject, current, difference, blocks)
 
-        current = partial(holder_consistency.current_balance, sampled=sampled)
-        return _StateCheck(
-            subject, ContractCall(sampled.contract, balance_of_call(sampled.holder)), current, judge
-        )
+        call = ContractCall(sampled.contract, balance_of_call(sampled.holder))
+        read = partial(holder_consistency.current_balance, sampled=sampled)
+        return _StateCheck(subject, call, read, judge)
 
     async def _message_checks(self, count: int, random: Random) -> list[_StateCheck]:
         """Return comparisons of sampled messages of ICM with what their messengers say."""
         checks: list[_StateCheck] = []
-        for key in await self._read(
-            partial(icm_consistency.sample_messages, count=count, random=random)
-        ):
+        sample = partial(icm_consistency.sample_messages, count=count, random=random)
+        for key in await self._read(sample):
             read = partial(icm_consistency.read_message, key=key)
             message = await self._read(read)
             for name, expected in message.results.items():
-                call = ContractCall(
-                    message.messenger, keccak(f"{name}(bytes32)".encode())[:4] + expected.argument
-                )
+                selector = keccak(f"{name}(bytes32)".encode())[:4]
+                call = ContractCall(message.messenger, selector + expected.argument)
                 subject = f"{name} of message 0x{message.message_id.hex()}"
-                checks.append(
-                    _StateCheck(subject, call, read, partial(self._judge_message, subject, name))
-                )
+                judge = partial(self._judge_message, subject, name)
+                checks.append(_StateCheck(subject, call, read, judge))
         return checks
 
     async def _judge_message(
@@ -401,17 +403,13 @@ class EvmIndexVerifier:
         blocks: IndexedRange,
     ) -> IndexFinding:
         _, low, high, size = message.results[name]
+        lowest = _text(low.to_bytes(size))
         if isinstance(result, NoResult):
-            return self._finding(
-                subject, f"the index has 0x{low.to_bytes(size).hex()}, the messenger nothing"
-            )
+            return self._finding(subject, f"the index has {lowest}, the messenger nothing")
         if len(result) == size and low <= int.from_bytes(result) <= high:
             return self._finding(subject)
-        bound = "" if low == high else f" to 0x{high.to_bytes(size).hex()}"
-        return self._finding(
-            subject,
-            f"the index has 0x{low.to_bytes(size).hex()}{bound}, the messenger {_text(result)}",
-        )
+        ours = lowest if low == high else f"{lowest} to {_text(high.to_bytes(size))}"
+        return self._finding(subject, f"the index has {ours}, the messenger {_text(result)}")
 
     async def _explain(
         self,
@@ -420,66 +418,67 @@ class EvmIndexVerifier:
         difference: str,
         blocks: IndexedRange,
     ) -> IndexFinding:
-        """Return the finding for a row that its contract contradicts: wrong if a block differs,
-        else a remark.
+        """Return the finding for a row that its contract may contradict.
+
+        The row is wrong if a block of the index differs from the nodes; else the contract is, and
+        the finding has a remark.
+
+        difference: the contradiction, "" for none.
         """
         if not difference:
             return self._finding(subject)
         reason = _WRONG_EVENTS
         if not row.is_inconsistent:
             if isinstance(row, SampledToken):
-                numbers, compare, searched = await self._blocks_of_token(row, blocks)
+                search = await self._search_token(row, blocks)
             else:
-                numbers, compare, searched = await self._blocks_of_balance(row, blocks)
-            for number in dict.fromkeys(numbers):
-                if cause := await compare(number):
+                search = await self._search_balance(row, blocks)
+            for number in dict.fromkeys(search.heights):
+                if cause := await search.compare(number):
                     return self._finding(subject, f"{difference}; block {number}: {cause}")
-            reason = (
-                f"its events since block {searched} say otherwise, and the index has all of them"
-            )
+            events = f"its events since block {search.lowest}"
+            reason = f"{events} say otherwise, and the index has all of them"
         return self._finding(
             subject, remark=f"{difference}; {reason}", contract=account_text(row.contract)
         )
 
-    async def _blocks_of_token(self, token: SampledToken, blocks: IndexedRange) -> _Causes:
-        """Return the blocks of a token, and those with events of its contract that the index lacks."""
-        numbers = await self._read(
-            partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED)
-        )
-        indexed = set(
-            await self._read(partial(consistency.blocks_of_contract, contract=token.contract))
-        )
-        logged, searched = await self._blocks_with_events(
+    async def _search_token(self, token: SampledToken, blocks: IndexedRange) -> _Search:
+        """Return the blocks of a token, and the blocks with events that the index lacks."""
+        read_numbers = partial(consistency.blocks_of_token, token=token, limit=_MAX_COMPARED)
+        numbers = await self._read(read_numbers)
+        read_indexed = partial(consistency.blocks_of_contract, contract=token.contract)
+        indexed = set(await self._read(read_indexed))
+        logged, lowest = await self._blocks_with_events(
             token.contract, blocks, [_EVENTS], lambda log: not _is_erc20(log)
         )
         others = sorted(logged - indexed, reverse=True)[:_MAX_COMPARED]
-        return (*numbers, *others), self._compare_block, searched
+        return _Search((*numbers, *others), self._compare_block, lowest)
 
-    async def _blocks_of_balance(self, sampled: SampledBalance, blocks: IndexedRange) -> _Causes:
-        """Return the blocks that changed a balance, and those with events of the holder."""
+    async def _search_balance(self, sampled: SampledBalance, blocks: IndexedRange) -> _Search:
+        """Return the blocks that changed a balance, and the blocks with events of the holder."""
         changes = await self._read(
             partial(holder_consistency.changes_of_balance, sampled=sampled, limit=_MAX_COMPARED)
         )
         logged: set[int] = set()
-        searched = blocks.height + 1
-        for topics in (
-            [_EVENTS[0], _word(sampled.holder)],
-            [_EVENTS[0], None, _word(sampled.holder)],
-        ):
-            numbers, searched = await self._blocks_with_events(
+        lowest = blocks.height + 1
+        sent = [_EVENTS[0], _word(sampled.holder)]
+        received = [_EVENTS[0], None, _word(sampled.holder)]
+        for topics in (sent, received):
+            numbers, lowest = await self._blocks_with_events(
                 sampled.contract, blocks, topics, _is_erc20
             )
             logged |= numbers
         others = sorted(logged - changes.keys(), reverse=True)[:_MAX_COMPARED]
-        # Below the last compared change, changes are not known.
-        lowest = min(changes, default=0) if len(changes) == _MAX_COMPARED else 0
+        # Below the last compared change, the index may have changes that were not read.
+        if len(changes) == _MAX_COMPARED:
+            others = [other for other in others if other > min(changes)]
 
         async def compare(number: int) -> str | None:
-            return await self._compare_with_nodes(
-                number, partial(_compare_change, sampled, change=changes.get(number, 0))
-            )
+            change = changes.get(number, 0)
+            compare_change = partial(_compare_change, sampled, change=change)
+            return await self._compare_with_nodes(number, compare_change)
 
-        return (*changes, *(other for other in others if other > lowest)), compare, searched
+        return _Search((*changes, *others), compare, lowest)
 
     async def _head(self) -> int | None:
         try:
@@ -494,10 +493,10 @@ class EvmIndexVerifier:
         topics: Sequence[Any],
         is_match: Callable[[_Log], bool],
     ) -> tuple[set[int], int]:
-        """Search for events of a contract, the newest blocks first; return their blocks, and the
-        lowest searched.
+        """Return the blocks with events of a contract, and the lowest block that was searched.
 
-        It ends early at a node that does not answer, and after a number of searches.
+        The search begins at the newest block. It ends early at a node that does not answer, and
+        after a number of calls.
         """
         numbers: set[int] = set()
         low = blocks.height + 1
@@ -528,23 +527,21 @@ class EvmIndexVerifier:
 
 
 async def _compare_change(sampled: SampledBalance, block: _FetchedBlock, *, change: int) -> str:
-    """Return how the change of a balance by a block differs from the events of a node, "" if it
-    does not.
+    """Return how the change of a balance differs from the events of a node's block.
+
+    Returns "" if it does not.
     """
-    transfers = [
-        transfer
-        for transfer in block.facts.erc20_transfers
-        if transfer.contract == sampled.contract
-    ]
-    expected = sum(
-        transfer.amount for transfer in transfers if transfer.recipient == sampled.holder
-    )
-    expected -= sum(transfer.amount for transfer in transfers if transfer.sender == sampled.holder)
-    return (
-        ""
-        if expected == change
-        else f"it changed by {change}, by the events of the node by {expected}"
-    )
+    expected = 0
+    for transfer in block.facts.erc20_transfers:
+        if transfer.contract == sampled.contract:
+            # A transfer to oneself changes nothing.
+            if transfer.recipient == sampled.holder:
+                expected += transfer.amount
+            if transfer.sender == sampled.holder:
+                expected -= transfer.amount
+    if expected == change:
+        return ""
+    return f"it changed by {change}, by the events of the node by {expected}"
 
 
 def _read_samples(
@@ -563,17 +560,15 @@ def _token_difference(token: SampledToken, result: bytes | NoResult) -> str:
         owner = decode_account(result)
         if owner is None:
             return "ownerOf returned no address"
-        return (
-            "" if owner == token.holder else f"the contract says that {account_text(owner)} owns it"
-        )
+        if owner != token.holder:
+            return f"the contract says that {account_text(owner)} owns it"
+        return ""
     balances = decode_numbers(result, 1)
     if balances is None:
         return "balanceOfBatch returned no balance"
-    return (
-        ""
-        if balances[0] == token.balance
-        else f"the index has {token.balance}, the contract {balances[0]}"
-    )
+    if balances[0] != token.balance:
+        return f"the index has {token.balance}, the contract {balances[0]}"
+    return ""
 
 
 def _is_erc20(log: _Log) -> bool:
@@ -585,9 +580,7 @@ def _word(address: bytes) -> str:
 
 
 def _as_stored(facts: EvmBlockFacts, denied: set[bytes]) -> EvmBlockFacts:
-    """Return facts as `stored_block` returns them: without denied candidates, and only with what
-    has rows.
-    """
+    """Return facts as `stored_block` returns them: without denied candidates and unused hashes."""
     transfers = tuple(
         msgspec.structs.replace(transfer, is_candidate=False)
         for transfer in facts.transfers
