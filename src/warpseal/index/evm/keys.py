@@ -1,5 +1,4 @@
-"""The numeric keys of an EVM chain's rows, and values of columns: numbers of 256 bits, codes,
-texts.
+"""The numeric keys of an EVM chain's rows, and values of columns: large numbers, codes, texts.
 
 Source of truth: this module. The numbers of codes are never given to another value.
 
@@ -19,7 +18,7 @@ from warpseal.chains.evm.facts import TokenStandard
 from warpseal.resources.evm import ErcType, MetadataStatus
 
 MAX_PLACES: Final = 1 << 20
-"""The positions of transfers and the indexes of transactions of a block are below it."""
+"""The positions of transfers and the indexes of transactions of a block are below this number."""
 MAX_HEIGHT: Final = (1 << 43) - 1
 
 # Rows at random places are stored by partitions, so that the newest partition stays in memory.
@@ -68,7 +67,7 @@ class RequestKind(IntEnum):
 class IcmState(IntEnum):
     """Why a send is in `icm_open`.
 
-    RECEIPT: without a delivery, but its source has the receipt.
+    RECEIPT: the send has no delivery, but its source has the receipt.
     """
 
     OPEN = 0
@@ -107,8 +106,9 @@ def number_of(token: int) -> int:
 
 
 def first_token(collection: int) -> int:
-    """Return a key that is not behind the first token of a contract; the next contract's is behind
-    its last.
+    """Return a key that is not behind the first token of a contract.
+
+    The same key of the next contract is behind the last token.
     """
     return collection << COLLECTION_BITS
 
@@ -124,8 +124,9 @@ def standard_of(token: int) -> TokenStandard:
 
 
 def short_id(token_id: int) -> int:
-    """Return 64 bits by which a token is searched: the id itself below 2^63, else a negative number
-    from its hash.
+    """Return 64 bits by which a token is searched.
+
+    They are the id itself below 2^63, else a negative number from its hash.
     """
     if token_id < _SHORT_LIMIT:
         return token_id
@@ -154,7 +155,7 @@ def balance_of(rank: bytes) -> int:
 def position_of(prefix: int) -> int:
     """Return a number that sorts like the address.
 
-    prefix: their first 8 bytes, as a signed column has them.
+    prefix: the first 8 bytes of the address, as a signed column has them.
     """
     return prefix + (_SHORT_LIMIT if prefix < 0 else -_SHORT_LIMIT)
 
@@ -170,8 +171,9 @@ def unpack(raw: bytes) -> int:
 
 
 def encode_text(text: str) -> bytes:
-    """Return the bytes of a text that a contract or a server gave; PostgreSQL's own texts have no
-    zero character.
+    """Return the bytes of a text of a contract or a server.
+
+    Columns of texts are bytes, since texts of PostgreSQL have no zero character.
     """
     return text.encode("utf-8", "replace")
 

@@ -1,6 +1,4 @@
-"""The transactions of a chain's only writer, and what every one of its parts needs: the chain's row
-and ids.
-"""
+"""The transactions of a chain's only writer, with the chain's row and the keys of ids."""
 
 from __future__ import annotations
 
@@ -73,8 +71,9 @@ class EvmWriteSession:
 
     @contextmanager
     def adding(self) -> Iterator[Connection]:
-        """Hold a transaction for rows of which nothing is in memory, so that other writers do no
-        harm.
+        """Hold a transaction for rows of which the writer has nothing in memory.
+
+        Rows that another process writes do no harm.
         """
         with translate_errors(self._engine), self._engine.begin() as connection:
             yield connection

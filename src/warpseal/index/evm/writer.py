@@ -67,12 +67,14 @@ _IS_ERC721: Final = """
 class EvmIndexWriter:
     """The only writer of a chain's index, apart from the requests of daemons.
 
+    The attributes traces, contracts, documents, earlier_txs and icm are the writers of the other
+    parts. Every method, also of these, raises StoreDown and its subclasses: IndexMoved if another
+    process has written, and IndexDamaged. After an error the next call loads its state from the
+    database again.
+
     engine: result of `writing_evm_index`.
-    now: unix seconds.
-    icm: how messages are read; None: they are not. traces, contracts, documents, earlier_txs, icm:
-        the writers of the other parts. Every method, also of these, raises StoreDown and its
-        subclasses: IndexMoved if another process has written, and IndexDamaged. After an error the
-        next call loads its state from the database again.
+    now: returns unix seconds.
+    icm: the contracts whose ICM messages are read; None: messages are not read.
     """
 
     def __init__(
@@ -107,10 +109,9 @@ class EvmIndexWriter:
         self._engine.dispose()
 
     def rebuild(self, seconds: float) -> int | None:
-        """Derive rows from the stored facts for about `seconds`, after a change of the derived
-        schema.
+        """Derive rows from the stored facts for about `seconds`, after a change of their schema.
 
-        Returns the height up to which they are derived, None once all are. Call it until then,
+        Returns the height up to which rows are derived, None once all are. Call it until then,
         before other methods.
         """
         until = monotonic() + seconds
@@ -124,15 +125,14 @@ class EvmIndexWriter:
                 return self._derived.height
 
     def identity(self) -> EvmChainIdentity | None:
-        """Return what the index was made for; None of an empty one."""
+        """Return the chain and the settings that the index was made for; None of an empty index."""
         chain = self._session.chain_row()
         return None if chain is None else chain.identity
 
     def start(self, identity: EvmChainIdentity) -> EvmCheckpoint | None:
         """Open the index of a chain; return its checkpoint, None if it has no block.
 
-        Everything that was written for another identity is dropped: another chain, genesis, `from`
-        or `holders`.
+        Rows of another identity are dropped: of another chain, genesis, `from` or `holders`.
         """
         with self._session.transaction() as connection:
             chain = self._session.chain_row()
@@ -149,7 +149,7 @@ class EvmIndexWriter:
     def begin(self, first: int, first_parent: bytes) -> None:
         """Set the first block that will be written, of an index without blocks.
 
-        first_parent: its parent's hash.
+        first_parent: hash of the parent of the first block.
         """
         with self._session.advance() as (_, chain):
             if chain.hash:
@@ -162,8 +162,9 @@ class EvmIndexWriter:
         self._derived.height = first - 1
 
     def candidates(self, blocks: Sequence[EvmBlockFacts]) -> set[bytes]:
-        """Return the contracts of candidate transfers for which `set_interfaces` is yet to be
-        called.
+        """Return the contracts of candidate transfers that have no interfaces yet.
+
+        `set_interfaces` has to be called for them before their blocks are written.
         """
         candidates = {
             transfer.contract
@@ -176,28 +177,26 @@ class EvmIndexWriter:
         interfaces = self._interfaces
         if len(interfaces) > self._capacity:
             interfaces.clear()
+        unread = candidates - interfaces.keys()
         with self._session.transaction() as connection:
-            for raw, is_erc721 in bulk.fetch_by_id(
-                connection, _IS_ERC721, candidates - interfaces.keys()
-            ):
+            for raw, is_erc721 in bulk.fetch_by_id(connection, _IS_ERC721, unread):
                 interfaces[raw] = bool(is_erc721)
-        return candidates - interfaces.keys()
+        return unread - interfaces.keys()
 
     def set_interfaces(self, is_erc721: Mapping[bytes, bool]) -> None:
-        """Write what ERC-165 says about contracts; candidate transfers of those that deny it are
-        never written.
+        """Write whether ERC-165 says that contracts are ERC-721.
+
+        Candidate transfers of the other contracts are never written.
         """
         with self._session.transaction() as connection:
             self._session.load_ids(connection, set(is_erc721))
-            rows = [
-                (self._session.keys[contract], int(reply)) for contract, reply in is_erc721.items()
-            ]
+            keys = self._session.keys
+            rows = [(keys[contract], int(reply)) for contract, reply in is_erc721.items()]
             bulk.upsert(connection, INTERFACES, rows)
         self._interfaces.update(is_erc721)
 
     def write(self, blocks: Sequence[EvmBlockFacts]) -> EvmCheckpoint:
-        """Write at least one block with rows, owners, balances and the checkpoint in one
-        transaction.
+        """Write at least one block, with its derived rows and the checkpoint in one transaction.
 
         Raises OutOfOrder for a gap, another parent, or a candidate transfer of a contract without
         interfaces.
@@ -241,18 +240,14 @@ class EvmIndexWriter:
         return checkpoint
 
     def write_status(self, status: ChainStatus) -> None:
-        """Write the status of the chain, with the outcomes of the documents that this writer has
-        written.
-        """
+        """Write the status of the chain, with the outcomes of its documents since the start."""
         status = replace(status, documents=dict(self.documents.outcomes))
         with self._session.adding() as connection:
             bulk.upsert(connection, CHAIN_STATUS, [(0, encode(status))])
 
     def has_requests(self) -> tuple[bool, bool]:
-        """Return whether pages wait for contracts, and whether pages or clients wait for tokens;
-        called often.
-        """
-        # A transaction would take the lock of a file.
+        """Return whether pages wait for contracts, and whether pages or clients wait for tokens."""
+        # This is called often, and a transaction would take the lock of a file.
         with translate_errors(self._engine), self._engine.connect() as connection:
             kinds = {kind for (kind,) in connection.fetch(_REQUEST_KINDS)}
         return RequestKind.CONTRACT in kinds, bool(kinds - {RequestKind.CONTRACT})
@@ -269,14 +264,15 @@ class EvmIndexWriter:
     def _end_destroyed(
         self, connection: Connection, chain: EvmChainRow, recreations: Sequence[Recreation]
     ) -> None:
-        """End what contracts held that were destroyed and created again; traces may say so long
-        after the blocks.
+        """End the holdings of contracts that were destroyed and created again.
+
+        Traces may show this long after the blocks.
         """
-        self._derived.end_destroyed(
-            connection, recreations, int(self._now()), is_complete=chain.is_complete
-        )
-        for recreation in recreations if chain.has_balances else ():
-            self._balances.end(connection, recreation, chain.height)
+        now = int(self._now())
+        self._derived.end_destroyed(connection, recreations, now, is_complete=chain.is_complete)
+        if chain.has_balances:
+            for recreation in recreations:
+                self._balances.end(connection, recreation, chain.height)
 
     def _accepted_transfers(self, blocks: Sequence[EvmBlockFacts]) -> list[tuple[int, NftTransfer]]:
         """Return the transfers with their keys, candidates only of ERC-721 contracts."""
@@ -296,8 +292,9 @@ class EvmIndexWriter:
         blocks: Sequence[EvmBlockFacts],
         transfers: Sequence[tuple[int, NftTransfer]],
     ) -> tuple[list[TransferRow], list[int]]:
-        """Write transfers, and number their addresses, contracts and tokens; return the rows and
-        the new tokens.
+        """Write transfers, and number their addresses, contracts and tokens.
+
+        Returns the rows and the new tokens.
         """
         if not transfers:
             return [], []
@@ -417,13 +414,10 @@ def _append(chain: EvmChainRow, blocks: Sequence[EvmBlockFacts]) -> list[BlockRo
             raise OutOfOrder(chain.name, block.number, f"block {height + 1} is the next")
         if block.parent_hash != parent:
             raise OutOfOrder(chain.name, block.number, f"its parent is not 0x{parent.hex()}")
-        if (
-            block.time > MAX_HEIGHT
-            or max(block.tx_count, len(block.transfers), len(block.icm)) > MAX_PLACES
-        ):
-            raise OutOfOrder(
-                chain.name, block.number, "its time, or its number of transactions, is impossible"
-            )
+        places = max(block.tx_count, len(block.transfers), len(block.icm))
+        if block.time > MAX_HEIGHT or places > MAX_PLACES:
+            reason = "its time, or its number of transactions, is impossible"
+            raise OutOfOrder(chain.name, block.number, reason)
         height, parent = block.number, block.hash
         txs += block.tx_count
         rows.append(

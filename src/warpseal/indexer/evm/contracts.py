@@ -1,5 +1,4 @@
-"""Kind, name and symbol of contracts, asked in the background; and which contracts' candidate
-transfers are of NFTs.
+"""Calls of contracts: kind, name and symbol in the background, and whether events are of NFTs.
 
 Source of truth: ERC-165, ERC-721, ERC-1155, ERC-20.
 """
@@ -8,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from warpseal.chains.evm.contract_calls import (
@@ -41,7 +41,7 @@ _BATCH: Final = 16
 _RETRY: Final = Backoff(first_s=0.5, cap_s=10.0)
 
 Outputs = tuple[bytes, ...]
-"""What a contract returned to each call; empty bytes for a call that reverted."""
+"""The output of each call of a contract; empty bytes for a call that reverted."""
 
 _FIRST_CALLS: Final = (supports_interface_call(NO_INTERFACE), NAME, SYMBOL, DECIMALS)
 _NFT_CALLS: Final = tuple(map(supports_interface_call, (ERC1155_INTERFACE, ERC721_INTERFACE)))
@@ -51,37 +51,33 @@ _CANDIDATE_CALLS: Final = tuple(
 
 
 class ContractResolver:
-    """Calls the contracts of one chain without results, again after an upgrade; those first that
-    pages wait for.
+    """Calls the contracts of one chain for their results, again after an upgrade.
 
-    The others are called behind blocks, which may take all that a node allows for days.
+    Contracts that pages wait for are called at once. The others are called behind blocks, which may
+    take all that a node allows for days.
     """
 
     def __init__(self, chain: EvmChainContext, caller: EvmCaller) -> None:
         self._chain = chain
         self._caller = caller
         # Set when there may be contracts that no page requests: from new blocks, or from traces.
-        self._others_found = chain.subscribe()
+        self._others_changed = chain.subscribe()
 
     async def run(self) -> None:
         """Call contracts until cancelled."""
         with ungrouped(StoreDown):
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(
-                    self._keep_calling(
-                        self._caller, self._chain.contracts_requested, is_requested=True
-                    )
-                )
-                background = self._caller.in_background()
-                tasks.create_task(
-                    self._keep_calling(background, self._others_found, is_requested=False)
-                )
+                requested = self._chain.contracts_requested
+                tasks.create_task(self._keep_calling(self._caller, requested, is_requested=True))
+                background, others = self._caller.in_background(), self._others_changed
+                tasks.create_task(self._keep_calling(background, others, is_requested=False))
 
     async def _keep_calling(
         self, caller: EvmCaller, wake: asyncio.Event, *, is_requested: bool
     ) -> None:
-        """Write what contracts say of themselves, those that pages request or the others; wait if
-        no node answers.
+        """Write the results of contracts; wait if no node answers.
+
+        is_requested: calls the contracts that pages request, else the other contracts.
         """
         delays = RetryDelays(_RETRY)
         while True:
@@ -89,8 +85,9 @@ class ContractResolver:
             wake.clear()
             if is_requested:
                 # Traces may have shown new contracts.
-                self._others_found.set()
-            # Before the read: what a later block says of a contract is not known to it.
+                self._others_changed.set()
+            # Before the read: results of a height end what its blocks made due, so the read has to
+            # see the events of all these blocks.
             height = self._chain.height
             batch = await self._chain.write(
                 lambda writer: writer.contracts.to_call(_BATCH, only_requested=is_requested)
@@ -98,9 +95,11 @@ class ContractResolver:
             contracts = [contract for contract in batch if contract.is_requested is is_requested]
             if not contracts:
                 await wake.wait()
-            elif height is not None and (
-                facts := await fetch_contract_facts(caller, contracts, height)
-            ):
+                continue
+            facts: list[ContractFacts] = []
+            if height is not None:
+                facts = await fetch_contract_facts(caller, contracts, height)
+            if facts:
                 await self._chain.write(_write_facts, facts)
                 delays.reset()
             else:
@@ -114,7 +113,7 @@ def _write_facts(writer: EvmIndexWriter, facts: Sequence[ContractFacts]) -> None
 async def fetch_contract_facts(
     caller: EvmCaller, contracts: Sequence[ContractToCall], height: int
 ) -> list[ContractFacts]:
-    """Return what contracts say of themselves; nothing of those for which no node answers."""
+    """Return the results of contracts, without those for which no node answers."""
     addresses = [contract.address for contract in contracts]
     first = await _call_contracts(caller, dict.fromkeys(addresses, _FIRST_CALLS), height)
     second_calls = {address: _second_calls(address, outputs) for address, outputs in first.items()}
@@ -131,45 +130,46 @@ async def ask_erc721(
 ) -> dict[bytes, bool]:
     """Return whether ERC-165 says that contracts are ERC-721, also in its draft.
 
+    height: height of a block in which all contracts exist.
     Raises NodeUnavailable.
-
-    height: of a block in which all of them exist.
     """
     outputs = await _call_contracts(caller, dict.fromkeys(contracts, _CANDIDATE_CALLS), height)
     if len(outputs) < len(contracts):
         raise NodeUnavailable("eth_call")
-    return {
-        contract: _has_erc165(outputs[contract]) and any(map(decode_flag, outputs[contract][1:]))
-        for contract in contracts
-    }
+    is_erc721: dict[bytes, bool] = {}
+    for contract in contracts:
+        interfaces = outputs[contract][1:]
+        is_erc721[contract] = _has_erc165(outputs[contract]) and any(map(decode_flag, interfaces))
+    return is_erc721
 
 
 async def _call_contracts(
     caller: EvmCaller, calls_of: Mapping[bytes, Outputs], height: int
 ) -> dict[bytes, Outputs]:
-    """Return the outputs of several calls to each contract, without contracts for which no node
-    answers a call.
+    """Return the outputs of several calls to each contract.
+
+    A contract is left out if no node answers one of its calls.
     """
     calls = [
         ContractCall(address, data) for address, all_data in calls_of.items() for data in all_data
     ]
+    # One batch, whose results come in the order of the calls.
     results = iter(await caller.call_all(calls, height))
-    results_of = {
-        address: [next(results) for _ in all_data] for address, all_data in calls_of.items()
-    }
-    return {
-        address: tuple(
-            b"" if isinstance(result, NoResult) else result
-            for result in of_contract
-            if result is not None
-        )
-        for address, of_contract in results_of.items()
-        if None not in of_contract
-    }
+    outputs_of: dict[bytes, Outputs] = {}
+    for address, all_data in calls_of.items():
+        outputs: list[bytes] = []
+        for result in islice(results, len(all_data)):
+            if isinstance(result, NoResult):
+                outputs.append(b"")
+            elif result is not None:
+                outputs.append(result)
+        if len(outputs) == len(all_data):
+            outputs_of[address] = tuple(outputs)
+    return outputs_of
 
 
 def _second_calls(address: bytes, first: Outputs) -> Outputs:
-    """Return the calls that the outputs of the first leave: of ERC-165, and of ERC-20."""
+    """Return the calls that follow from the outputs of the first: of ERC-165, and of ERC-20."""
     nft = _NFT_CALLS if _has_erc165(first) else ()
     erc20 = () if _decimals(first) is None else (TOTAL_SUPPLY, balance_of_call(address))
     return (*nft, *erc20)
@@ -186,18 +186,20 @@ def _contract_facts(
 
 
 def _find_kind(contract: ContractToCall, first: Outputs, second: Outputs) -> ErcType:
-    """Return the kind by ERC-165, else by the NFT events that the contract emitted, else by
-    well-formed replies.
-    """
-    erc1155, erc721 = map(decode_flag, second[:2]) if _has_erc165(first) else (False, False)
-    if erc1155 or erc721:
-        return ErcType.ERC1155 if erc1155 else ErcType.ERC721
+    """Return the kind by ERC-165, else by NFT events, else by well-formed replies."""
+    if _has_erc165(first):
+        is_erc1155, is_erc721 = map(decode_flag, second[:2])
+        if is_erc1155:
+            return ErcType.ERC1155
+        if is_erc721:
+            return ErcType.ERC721
     if contract.standards:
         return ErcType.ERC721 if TokenStandard.ERC721 in contract.standards else ErcType.ERC1155
-    if _decimals(first) is not None and all(
-        decode_number(output) is not None for output in second[-2:]
-    ):
-        return ErcType.ERC20
+    if _decimals(first) is not None:
+        # The calls of ERC-20 are the last two.
+        numbers = [decode_number(output) for output in second[-2:]]
+        if None not in numbers:
+            return ErcType.ERC20
     return ErcType.UNKNOWN
 
 

@@ -1,5 +1,4 @@
-"""Reads metadata documents: from the token URI of a contract to the fields, or to the status that
-names the failure.
+"""Reads metadata documents: the fields behind a token URI, or the status that names the failure.
 
 A URL that a contract names is hostile: it may lead into the network of the operator
 (`upstream/address_policy`), send without end, or never respond. Redirects are followed here, each
@@ -72,7 +71,7 @@ class FetchLane(StrEnum):
 class FetchedDocument(Struct, frozen=True):
     """The response of a server.
 
-    content: only its beginning, or nothing, if it is an image or another medium.
+    content: the document; only its beginning, or nothing, if it is an image or another medium.
     """
 
     media_type: str
@@ -80,10 +79,9 @@ class FetchedDocument(Struct, frozen=True):
 
 
 class DocumentFetcher:
-    """Reads documents for all chains of a process: a bounded number of requests at a time, in all
-    and per host.
+    """Reads documents for all chains of a process.
 
-    Both lanes have their own slots, in all and per host.
+    Each lane has slots of its own, which bound its requests at a time, in all and per host.
     """
 
     def __init__(
@@ -102,10 +100,9 @@ class DocumentFetcher:
         self._host_users: Counter[tuple[FetchLane, str]] = Counter()
 
     async def fetch(self, url: URL, lane: FetchLane, timeout_s: float) -> FetchedDocument:
-        """Return the document of a URL.
+        """Return the document of a URL. Raises FetchFailed.
 
-        Raises FetchFailed.
-        timeout_s: of all requests; waiting for slots is extra.
+        timeout_s: time that all requests together may take; waiting for slots is extra.
         """
         clock = asyncio.get_running_loop().time
         for _ in range(self._settings.max_redirects + 1):
@@ -158,8 +155,9 @@ class DocumentFetcher:
             ) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the decompressed body, of which no more than the limit is ever held; of a medium,
-        its beginning.
+        """Return the decompressed body, or the beginning of a medium.
+
+        No more than the limit is ever in memory.
         """
         media_type = response.content_type.lower()
 
@@ -175,11 +173,9 @@ class DocumentFetcher:
 
 
 def _status_failure(response: aiohttp.ClientResponse) -> FetchFailed:
-    status = (
-        MetadataStatus.THROTTLED_TOKEN_URI
-        if response.status == 429
-        else MetadataStatus.UNREACHABLE_TOKEN_URI
-    )
+    status = MetadataStatus.UNREACHABLE_TOKEN_URI
+    if response.status == 429:
+        status = MetadataStatus.THROTTLED_TOKEN_URI
     retry_after_s = None
     if response.status in (429, 503):
         retry_after_s = parse_retry_after(response.headers.get("Retry-After"), time.time(), DAY_S)
@@ -194,7 +190,7 @@ async def open_fetcher(
 ) -> AsyncIterator[DocumentFetcher]:
     """Hold a fetcher.
 
-    policy: that of the settings unless given.
+    policy: the servers that may be called; None: the policy of the settings.
     """
     policy = policy or AddressPolicy(settings.exempt_servers)
     async with checked_session(policy, dns_resolver) as session:
@@ -214,11 +210,10 @@ _PROGRESS: Final = (
 
 
 class DocumentResult(Struct, frozen=True):
-    """What an attempt to read a document led to.
+    """The outcome of an attempt to read a document.
 
-    fields: only if the status is INDEXED.
-
-    retry_after_s: that the server asks to wait, else None.
+    fields: fields of the document; None unless the status is INDEXED.
+    retry_after_s: the delay that the server asks for; None without one.
     """
 
     status: MetadataStatus
@@ -227,9 +222,9 @@ class DocumentResult(Struct, frozen=True):
 
 
 def read_inline(document: InlineDocument, uri: str, filled_id: int | None) -> DocumentResult:
-    """Return what a document inside its URI holds.
+    """Return the result of a document inside its URI.
 
-    filled_id: takes the place of `{id}` in it, of ERC-1155 tokens.
+    filled_id: the id that takes the place of `{id}` in the document of an ERC-1155 token.
     """
     return _furthest(
         _parse(document.media_type, content, uri, filled_id) for content in document.contents
@@ -244,9 +239,9 @@ async def read_remote(
     lane: FetchLane,
     timeout_s: float,
 ) -> DocumentResult:
-    """Return what a document on a server holds.
+    """Return the result of a document on a server.
 
-    timeout_s: shared by its URLs, which are tried in order.
+    timeout_s: time that its URLs share, which are tried in order.
     """
     failures: list[DocumentResult] = []
     page: DocumentResult | None = None
@@ -282,9 +277,8 @@ def _parse(media_type: str, content: bytes, uri: str, filled_id: int | None) -> 
 
 
 def _furthest(results: Iterable[DocumentResult]) -> DocumentResult:
-    """Return the first result with fields, else the failure that came furthest; no gateway at all
-    is no way there.
-    """
+    """Return the first result with fields, else the failure that came furthest."""
+    # Without any result there is no gateway for the URI, so the document is unreachable.
     failure = DocumentResult(MetadataStatus.UNREACHABLE_TOKEN_URI)
     for result in results:
         if result.fields is not None:

@@ -1,5 +1,4 @@
-"""Fetches the metadata of the NFTs of one chain, in the background: token URI -> document ->
-fields.
+"""Fetches the metadata of the NFTs of one chain in the background: token URI, document, fields.
 
 Reindex requests have their own slots. Then come the tokens that pages showed, retries and changed
 metadata, new mints, and with the mode `all` the rest. The index keeps what is to be fetched; little
@@ -59,8 +58,8 @@ _STORE_DOWN: Final = Backoff(1.0, 10.0)
 class _TokenUri(Struct, frozen=True):
     """The URI of a token.
 
-    result: the outcome, if no server has to be called for it; document: where to read the document
-        otherwise.
+    result: the outcome, if no server has to be called.
+    document: the URLs of the document, if a server has to be called.
     """
 
     token: TokenToFetch
@@ -76,7 +75,7 @@ class _TokenUri(Struct, frozen=True):
 class MetadataFetcher:
     """A background task of one chain.
 
-    fetcher: shared by all chains.
+    fetcher: the reader of documents that all chains share.
     """
 
     def __init__(
@@ -148,11 +147,10 @@ class MetadataFetcher:
 
     async def _reindex(self, token: TokenToFetch) -> None:
         """Fetch the metadata of one token, and write an outcome in time, whatever came of it."""
-        requested_at = time.time() if token.requested_at is None else token.requested_at
-        left_s = min(
-            max(requested_at + self._settings.reindex_s - time.time(), 1.0),
-            self._settings.reindex_s,
-        )
+        now, most_s = time.time(), self._settings.reindex_s
+        requested_at = now if token.requested_at is None else token.requested_at
+        # At least a second for an old request, and the whole time if the clock was set back.
+        left_s = min(max(requested_at + most_s - now, 1.0), most_s)
         deadline = asyncio.get_running_loop().time() + left_s
         uri, result = "", DocumentResult(MetadataStatus.UNKNOWN)
         try:
@@ -174,21 +172,19 @@ class MetadataFetcher:
     # Everything else
 
     async def _collect(self, reasons: Sequence[FetchReason], wake: asyncio.Event) -> None:
-        """Read the URIs of tokens, the most urgent ones first, and queue those whose document is on
-        a server.
-        """
+        """Read the URIs of tokens, the most urgent first, and queue documents on servers."""
+        settings = self._settings
+        levels = [self._reasons.index(reason) for reason in reasons]
         while True:
+            # Before the reads, so that no token is missed.
             wake.clear()
             for reason in reasons:
                 if await self._collect_batch(reason):
+                    # The most urgent reason again: there may be new tokens for it.
                     break
             else:
-                is_crowded = any(
-                    self._queue.crowded(self._reasons.index(reason)) for reason in reasons
-                )
-                await wait_for(
-                    wake, self._settings.crowded_s if is_crowded else self._settings.idle_s
-                )
+                is_crowded = any(self._queue.crowded(level) for level in levels)
+                await wait_for(wake, settings.crowded_s if is_crowded else settings.idle_s)
 
     async def _collect_batch(self, reason: FetchReason) -> bool:
         """Return whether there was any work for this reason."""
@@ -218,8 +214,9 @@ class MetadataFetcher:
         return bool(tokens)
 
     async def _move_up(self, token: TokenToFetch, level: int) -> bool:
-        """Make a token that a page shows more urgent; return whether its document waits, or is
-        requested now.
+        """Make a token that a page shows more urgent.
+
+        Return whether its document waits, or is requested now.
         """
         waiting = self._queue.remove(token.contract, lambda job: job.token.key == token.key)
         if waiting is not None:
@@ -233,9 +230,8 @@ class MetadataFetcher:
             await self._finish(token_uri.token, token_uri.uri, token_uri.result, int(time.time()))
             return
         host = next((url.raw_host or "" for url in token_uri.document.urls), "")
-        await self._add(
-            level, QueuedDocument(host, token_uri.token.contract, len(token_uri.uri), token_uri)
-        )
+        contract, size_bytes = token_uri.token.contract, len(token_uri.uri)
+        await self._add(level, QueuedDocument(host, contract, size_bytes, token_uri))
 
     async def _add(self, level: int, fetch: QueuedDocument[_TokenUri]) -> None:
         for displaced in self._queue.add(level, fetch):
@@ -319,7 +315,7 @@ class MetadataFetcher:
                 try:
                     uris.append(self._parse_uri(token, output))
                 except Exception:
-                    # A fault of this program in the metadata of one token is not one of all others.
+                    # A fault of this program in the metadata of one token must not stop all others.
                     log.exception("token URI was not parsed", extra={"chain": self._chain.name})
                     uris.append(_TokenUri(token, "", DocumentResult(MetadataStatus.UNKNOWN)))
                 # Parsing a large document takes milliseconds.
@@ -336,9 +332,9 @@ class MetadataFetcher:
         try:
             document = parse_token_uri(uri, self._settings.gateways)
         except UnusableMetadata as error:
-            return _TokenUri(
-                token, uri if len(uri) <= len(output) else "", DocumentResult(error.status)
-            )
+            # An id that takes the place of `{id}` again and again may make the URI very long.
+            stored_uri = uri if len(uri) <= len(output) else ""
+            return _TokenUri(token, stored_uri, DocumentResult(error.status))
         if isinstance(document, RemoteDocument):
             return _TokenUri(token, uri, document=document)
         token_uri = _TokenUri(token, uri)
@@ -347,9 +343,9 @@ class MetadataFetcher:
     async def _read_document(
         self, token_uri: _TokenUri, lane: FetchLane, deadline: float = math.inf
     ) -> DocumentResult:
-        """Return what the server of a document says.
+        """Return the result of a document on a server.
 
-        deadline: of the loop's clock.
+        deadline: time of the event loop's clock at which the outcome has to be written.
         """
         assert token_uri.document is not None
         left_s = deadline - asyncio.get_running_loop().time() - _WRITE_S
@@ -374,9 +370,8 @@ class MetadataFetcher:
         delays = self._settings.retry_delays_s
         next_attempt_at = None
         if 0 < attempts <= len(delays):
-            next_attempt_at = updated_at + math.ceil(
-                max(delays[attempts - 1], result.retry_after_s or 0.0)
-            )
+            delay_s = max(delays[attempts - 1], result.retry_after_s or 0.0)
+            next_attempt_at = updated_at + math.ceil(delay_s)
         await self._outcomes.put(
             TokenDocument(
                 token.contract,
@@ -408,8 +403,9 @@ def _status_without_uri(
 ) -> MetadataStatus:
     """Return the status of a token whose contract returned no URI.
 
-    owner: the result of `ownerOf` of ERC-721, after a revert. ERC-1155 has no such call: the index
-        knows the holders.
+    output: the result of the call for the URI; None if no node answered.
+    owner: the result of `ownerOf` of ERC-721, after a revert. ERC-1155 has no such call, but the
+        index has the holders.
     """
     if output is None:
         return MetadataStatus.UNKNOWN
@@ -417,8 +413,6 @@ def _status_without_uri(
         return MetadataStatus.INVALID_TOKEN_URI if token.is_held else MetadataStatus.MISSING_TOKEN
     if owner is None:
         return MetadataStatus.UNKNOWN
-    return (
-        MetadataStatus.MISSING_TOKEN
-        if isinstance(owner, NoResult)
-        else MetadataStatus.INVALID_TOKEN_URI
-    )
+    if isinstance(owner, NoResult):
+        return MetadataStatus.MISSING_TOKEN
+    return MetadataStatus.INVALID_TOKEN_URI
