@@ -1,6 +1,4 @@
-"""The database of an EVM chain's index: a SQLite file of its own, or a schema of its own in a
-PostgreSQL database.
-"""
+"""The database of an EVM chain's index: a SQLite file, or a schema in a PostgreSQL database."""
 
 from __future__ import annotations
 

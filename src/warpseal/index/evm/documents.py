@@ -1,4 +1,4 @@
-"""Metadata documents of tokens: what is fetched next, and the outcomes."""
+"""Metadata documents of tokens: the next tokens to fetch, and the outcomes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pages of holders: rows by falling balance, then address, as they were after the block of the
-first page.
+"""Pages of holders by falling balance, then address, as they were after the first page's block.
 
 A holder is shown by its newest row if that is not newer than the block, else by a former one. The
 position of a page is the rank, the position of the address and the key of the last examined holder;

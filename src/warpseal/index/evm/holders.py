@@ -1,4 +1,4 @@
-"""Holders of ERC-20 tokens and of NFTs in the order of pages, and what they were at earlier blocks.
+"""Holders of ERC-20 tokens and of NFTs in the order of pages, and their earlier states.
 
 Each change of a row leaves its former version, so that pages of an earlier block show that block.
 Versions that were superseded more than a day ago are dropped: a day of blocks and, up to a number

@@ -1,5 +1,4 @@
-"""The queries of the ICM messages of one chain: keys of a page, newest first, and messages by key
-or id.
+"""The queries of the ICM messages of one chain: keys of a page, and messages by key or id.
 
 The work for a page is bounded: if messages are left out by a filter, some thousand candidates are
 read, and the page says how far.
@@ -631,7 +630,7 @@ def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
 
 
 def icm_after(session: ReadSession, position: int, limit: int) -> IcmBatch:
-    """Return what happened to messages behind a key; nothing if they are not kept.
+    """Return the events of messages behind a key; none if they are not kept.
 
     limit: number of rows that are read of each kind.
     """
@@ -709,8 +708,9 @@ class _PageReader:
         self._read_to = 0
 
     def read(self) -> tuple[dict[int, int], int]:
-        """Return the sizes of messages by key, and the key down to which all are there; 0: there
-        are no more.
+        """Return the sizes of messages by key, and the key down to which the page has all.
+
+        The key is 0 if there are no more messages.
         """
         while True:
             sizes = self._read_scanned()
@@ -815,7 +815,7 @@ class _PageReader:
         return self._read_keys((_SENDS_TO,), count, self._sent.peer)
 
     def _read_stuck(self) -> Sequence[int]:
-        """Return what may be stuck, from the few messages that are open."""
+        """Return the messages that may be stuck, from the few that are open."""
         keys: list[int] = []
         start, end = self._bounds
         for destination, stuck in self._stuck.items():

@@ -1,5 +1,4 @@
-"""Writes the messages of ICM: facts and derived rows with their blocks, deliveries as the joiner
-finds them.
+"""Writes the messages of ICM: rows with their blocks, and deliveries as the joiner reads them.
 
 A destination has what it received in its own index, and the source the delivery, which the joiner
 copies. Either may be written first: a delivery without its message waits in `icm_unmatched`. Both
@@ -221,7 +220,7 @@ class IcmWriter:
         return rows
 
     def received(self, after: int, limit: int) -> ReceivedBatch | None:
-        """Return what this chain received behind a key; None without blocks."""
+        """Return the messages that this chain received behind a key; None without blocks."""
         with self._session.reading() as connection:
             return read_received(connection, after, limit)
 
@@ -249,9 +248,9 @@ class IcmWriter:
 
     def keep_destinations(self, configured: Set[ChainID]) -> None:
         """Delete the deliveries of all other destinations."""
-        gone = self.cursors().keys() - configured
+        others = self.cursors().keys() - configured
         with self._session.transaction() as connection:
-            for _, key in bulk.fetch_by_id(connection, _IDS, gone):
+            for _, key in bulk.fetch_by_id(connection, _IDS, others):
                 # Before the deliveries are deleted, which name the messages to open again.
                 connection.run(_REOPEN, key)
                 for table in (schema.ICM_DELIVERIES, schema.ICM_UNMATCHED, schema.ICM_CURSORS):
@@ -458,7 +457,7 @@ def read_icm_rows(connection: Connection, bounds: tuple[int, int]) -> IcmRows:
 
 
 def read_received(connection: Connection, after: int, limit: int) -> ReceivedBatch | None:
-    """Return what a chain received behind a key; None without blocks.
+    """Return the messages that a chain received behind a key; None without blocks.
 
     limit: number of receives, and of retries, that are read; at least 1.
     """
@@ -482,7 +481,7 @@ def read_received(connection: Connection, after: int, limit: int) -> ReceivedBat
 
 
 def _deliver(connection: Connection, destination: int, rows: Sequence[DeliveredRow]) -> None:
-    """Write what a destination received of this chain; a receive waits for its message."""
+    """Write the deliveries of a destination; a receive without its message waits for it."""
     # A retry comes behind the receive, so the last row of a message has its outcome.
     last = {(row.prefix, row.nonce): row for row in rows}
     sends = {

@@ -59,7 +59,10 @@ def _add_inner_events(connection: Connection) -> None:
 
 
 def _end_destroyed_contracts(connection: Connection) -> None:
-    """Find creations by contract. If one was created again with NFTs, derive again what is held."""
+    """Add the index of creations by contract.
+
+    Derived rows are made again if a contract with NFTs was created more than once.
+    """
     connection.run("CREATE INDEX IF NOT EXISTS creations_by_contract ON creations (contract)")
     if connection.fetch(_RECREATED):
         create_derived_tables(connection)

@@ -147,7 +147,7 @@ _COLLECTION_NUMBERS: Final = "SELECT number FROM collections WHERE contract IN {
 
 
 class EvmPage(Page[T_co], frozen=True):
-    """A page, and what its items lack. Read it again once the indexer has it."""
+    """A page of items. It is read again once the indexer has the missing results."""
 
     missing: MissingResults = NOTHING_MISSING
 
@@ -339,7 +339,7 @@ def erc1155_transfers(
 def collectibles(
     session: ReadSession, now: float, query: evm.CollectibleQuery, page: PageRequest
 ) -> EvmPage[evm.CollectibleBalance]:
-    """Return what an address holds, by first appearance of the contract, then of the token.
+    """Return the NFTs of an address, by first appearance of the contract, then of the token.
 
     If the index begins above block 0, ERC-1155 tokens whose balance may be 0 are among them: only a
     node knows.

@@ -202,7 +202,7 @@ class EvmIndex:
         return await self._query(lambda session: icm_queries.find_icm_message(session, raw_id))
 
     async def icm_after(self, position: int, limit: int) -> IcmBatch:
-        """Return what happened to messages behind a key, in order.
+        """Return the events of messages behind a key, in order.
 
         limit: number of rows that are read of each kind.
         """
@@ -224,7 +224,10 @@ class EvmIndex:
     # Requests to the indexer
 
     async def request(self, missing: MissingResults) -> None:
-        """Ask the indexer for what a page lacks. Requests beyond a bound are dropped."""
+        """Ask the indexer for the missing results of a page.
+
+        Requests beyond a bound are dropped.
+        """
         await self._requests.request(missing, int(self._now()))
 
     async def reindex(self, contract: bytes, token_id: int) -> ReindexResult:

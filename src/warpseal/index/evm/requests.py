@@ -67,7 +67,7 @@ class RequestWriter:
         self._thread.close()
 
     async def request(self, missing: MissingResults, now: int) -> None:
-        """Add requests for what a page lacks, unless they wait already. Raises StoreDown."""
+        """Add requests for missing results, unless they wait already. Raises StoreDown."""
         tokens = missing.tokens | missing.old_tokens
         contracts = missing.contracts | missing.old_contracts
         requests = ((RequestKind.CONTRACT, contracts), (RequestKind.SHOWN_TOKEN, tokens))

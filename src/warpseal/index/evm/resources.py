@@ -132,7 +132,7 @@ def read_contracts(session: ReadSession, contracts: Iterable[int]) -> dict[int, 
 
 
 class ResourceReader:
-    """The resources of one page, and what they lack.
+    """The resources of one page, and their missing results.
 
     now: unix seconds.
     """
@@ -152,7 +152,7 @@ class ResourceReader:
 
     @property
     def missing(self) -> MissingResults:
-        """What the resources lack."""
+        """The results that the resources lack."""
         return MissingResults(
             frozenset(self._missing_contracts),
             frozenset(self._missing_tokens),
@@ -174,7 +174,7 @@ class ResourceReader:
     def collectibles(
         self, chain_id: str, owner: bytes, rows: Sequence[HoldingRow]
     ) -> tuple[evm.CollectibleBalance, ...]:
-        """Return what an address holds."""
+        """Return the NFTs that an address holds."""
         self._load_tokens([row.token for row in rows])
         owner_text = account_text(owner)
         return tuple(

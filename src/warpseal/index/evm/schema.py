@@ -1,5 +1,4 @@
-"""The tables of an EVM chain's index: facts that nodes and contracts gave, and rows that are
-derived from them.
+"""The tables of an EVM chain's index: facts of nodes and contracts, and rows derived from them.
 
 Numbers of 256 bits are bytes, see keys.py; times are unix seconds. An address is named by its key
 in `ids`, the zero address by 0. Tables that are written at random places have no rowid: they are

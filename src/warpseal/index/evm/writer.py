@@ -1,5 +1,6 @@
-"""Writes the blocks of one EVM chain, each call in one transaction, and holds the writers of the
-background parts.
+"""Writes the blocks of one EVM chain, each call in one transaction.
+
+The writers of the background parts share its session.
 
 All methods block; one thread of the chain calls them. After a failure no part of a call is in the
 database or in memory.

@@ -1,5 +1,4 @@
-"""Fills the index of each EVM chain: reads blocks and receipts from its nodes, checks them, writes
-what pages show.
+"""Fills the index of each EVM chain with the checked blocks and receipts of its nodes.
 
 Start reading at `indexer.py`, then `chain.py` and `block_reader.py`.
 """

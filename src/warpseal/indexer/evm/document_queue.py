@@ -1,5 +1,4 @@
-"""Documents that wait to be requested: bounded in memory, urgent ones first, fair by host and
-contract.
+"""Documents that wait to be requested: bounded, urgent first, fair by host and contract.
 
 Pure.
 """

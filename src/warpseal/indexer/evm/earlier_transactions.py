@@ -1,6 +1,4 @@
-"""Counts the transactions of the blocks before the first indexed one, behind all other calls of the
-chain.
-"""
+"""Counts the transactions before the first indexed block, behind all other calls of the chain."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ _RETRY_S: Final = 60.0
 
 
 class EarlierTransactions:
-    """Counts while the chain is caught up; blocks that no node has stay uncounted until a node has
-    them.
-    """
+    """Counts while the chain is caught up; a block counts once a node has it."""
 
     def __init__(self, chain: EvmChainContext) -> None:
         self._chain = chain

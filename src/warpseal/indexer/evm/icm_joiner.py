@@ -182,7 +182,7 @@ class IcmJoiner:
             self._wake.set()
 
     async def _call(self, source: _Source, method: Callable[[IcmWriter], T]) -> T:
-        """Return what a method of a chain's writer returns.
+        """Call a method of a chain's writer on the thread of the chain.
 
         Raises StoreDown, also if its index was closed.
         """

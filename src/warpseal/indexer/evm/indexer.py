@@ -78,9 +78,7 @@ _BUSY_S: Final = 10.0
 
 
 class BackgroundTask(Protocol):
-    """Work for one chain behind its indexing; `run` ends when nothing is left, or when it is
-    cancelled.
-    """
+    """Work for one chain behind its indexing; `run` ends when nothing is left to do."""
 
     async def run(self) -> None: ...
 

@@ -113,7 +113,7 @@ class MetadataFetcher:
             tasks.create_task(self._write_outcomes())
 
     def _reset(self) -> None:
-        """Forget what an earlier run had in memory."""
+        """Forget the queue and the outcomes of an earlier run."""
         settings, levels = self._settings, len(self._reasons)
         self._queue: DocumentQueue[_TokenUri] = DocumentQueue(
             levels,

@@ -1,5 +1,4 @@
-"""The nodes of one indexed EVM chain: their order, heads and what each one lacks; and calls of
-contracts at them.
+"""The nodes of one indexed EVM chain, with their order and heads, and calls of contracts.
 
 Contracts are hostile: they burn gas, return as much as a node lets them, and choose the text of
 their reverts. Calls (eth_call) have bounded gas, time and size of the result. Source of truth of

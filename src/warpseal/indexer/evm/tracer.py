@@ -48,9 +48,9 @@ class _Missing(Enum):
     """Why a node returned no trace."""
 
     LACKING = 1
-    """It has the block, but not what a trace needs."""
+    """The node has the block, but not the state before it."""
     LATER = 2
-    """It may have the trace later."""
+    """The node may have the trace later."""
 
 
 class _TraceResults(Struct):
@@ -67,8 +67,7 @@ class _TraceResults(Struct):
 
 
 class Tracer:
-    """Traces the blocks of one chain that may hold creations inside of transactions, at nodes that
-    can.
+    """Traces the blocks of one chain that may hold creations inside of transactions.
 
     gap_retry_s: interval at which blocks that no node could trace are tried again.
     """
@@ -204,7 +203,7 @@ class Tracer:
         return results
 
     async def _call_node(self, node: ChainNode, heights: Sequence[int]) -> _Results:
-        """Return the traces of one node by height, or why it returns none; note what it lacks."""
+        """Return the traces of one node by height, or why it returns none; note missing states."""
         try:
             responses = await node.call_batch(
                 list(map(_trace_call, heights)),

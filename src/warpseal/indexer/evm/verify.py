@@ -1,5 +1,4 @@
-"""Checks the index of an EVM chain: its rows against each other, sampled blocks and holdings
-against the nodes.
+"""Checks the rows of an EVM chain's index against each other, and samples against the nodes.
 
 The receipts of a sampled block must give the receiptsRoot of its header, which a node cannot
 invent, until Helicon on the C-Chain and always on L1s. If a contract does not confirm a holding
@@ -109,7 +108,7 @@ class _FetchedBlock(Struct, frozen=True):
 
 
 class _StateCheck(Struct, frozen=True):
-    """A comparison of a row with what a contract says after one block.
+    """A comparison of a row with the state of a contract after one block.
 
     read: returns the row as it is in a snapshot.
     judge: returns the finding from the row, the result of the call, and the indexed blocks of that
@@ -380,7 +379,7 @@ class EvmIndexVerifier:
         return _StateCheck(subject, call, read, judge)
 
     async def _message_checks(self, count: int, random: Random) -> list[_StateCheck]:
-        """Return comparisons of sampled messages of ICM with what their messengers say."""
+        """Return comparisons of sampled messages of ICM with the state of their messengers."""
         checks: list[_StateCheck] = []
         sample = partial(icm_consistency.sample_messages, count=count, random=random)
         for key in await self._read(sample):
