@@ -342,10 +342,10 @@ class _HolderRows:
         """
         rows: list[_Row] = []
         limit = "" if count is None else f" LIMIT {count}"
-        shown = (self._block, self._limit, self._limit)
+        bounds = (self._block, self._limit, self._limit)
         for source in self._sources:
             between = (*source.before, self._asset, *begin, *end, *source.behind)
-            rows += map(_Row._make, self._session.rows(source.above + limit, *between, *shown))
+            rows += map(_Row._make, self._session.rows(source.above + limit, *between, *bounds))
         return rows
 
     def _equal_rows(self, rank: bytes, position: int) -> list[_Row] | None:
