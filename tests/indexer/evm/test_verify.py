@@ -226,12 +226,12 @@ def test_a_wrong_row_is_named_with_its_key_and_both_values(tmp_path: Path, nft_i
         ((token, holder),) = database.execute(text).fetchall()
     engine = reading_index(StoreUrl.for_file(file), SETTINGS)
     with engine.connect() as connection:
-        found = {row.subject: row.reason for row in consistency.find_inconsistencies(connection)}
+        reasons = {row.subject: row.reason for row in consistency.find_inconsistencies(connection)}
     engine.dispose()
     assert (
-        found[f"owners, token {token}"] == f"expected holder {holder - 1}; stored holder {holder}"
+        reasons[f"owners, token {token}"] == f"expected holder {holder - 1}; stored holder {holder}"
     )
-    (lost,) = (reason for subject, reason in found.items() if subject.startswith("ranks, asset"))
+    (lost,) = (reason for subject, reason in reasons.items() if subject.startswith("ranks, asset"))
     assert lost.startswith("missing; expected changed ")
 
 
