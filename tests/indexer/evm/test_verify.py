@@ -228,9 +228,8 @@ def test_a_wrong_row_is_named_with_its_key_and_both_values(tmp_path: Path, nft_i
     with engine.connect() as connection:
         reasons = {row.subject: row.reason for row in consistency.find_inconsistencies(connection)}
     engine.dispose()
-    assert (
-        reasons[f"owners, token {token}"] == f"expected holder {holder - 1}; stored holder {holder}"
-    )
+    expected = f"expected holder {holder - 1}; stored holder {holder}"
+    assert reasons[f"owners, token {token}"] == expected
     (lost,) = (reason for subject, reason in reasons.items() if subject.startswith("ranks, asset"))
     assert lost.startswith("missing; expected changed ")
 
