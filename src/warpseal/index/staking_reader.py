@@ -11,7 +11,7 @@ from warpseal.index.key_streams import MOST_SCANNED, KeyPage, KeyRange, merged_k
 from warpseal.index.keys import from_column
 from warpseal.index.output_reader import OutputReader
 from warpseal.index.read_session import ReadSession
-from warpseal.index.stakings import COMPLETED, PENDING, REMOVED, Staking
+from warpseal.index.stakings import COMPLETED, PENDING, REMOVED, STAKING_COLUMNS, Staking
 from warpseal.index.tx_reader import bls_credentials, reward_addresses
 from warpseal.resources import transactions as resources
 from warpseal.resources.base import RewardType, SortOrder
@@ -21,7 +21,7 @@ from warpseal.warp.ids import NodeID, SubnetID
 # By the number of the state.
 _STATUSES: Final = ("pending", "active", "completed", "removed")
 _VALIDATIONS: Final = (
-    "SELECT s.*, t.tx_id, n.total_stake, n.max_stake, n.factor"
+    f"SELECT {STAKING_COLUMNS}, t.tx_id, n.total_stake, n.max_stake, n.factor"
     " FROM stakings s"
     " JOIN txs t ON t.key = s.tx"
     " LEFT JOIN subnets n ON n.subnet = s.subnet"

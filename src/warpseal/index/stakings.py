@@ -25,8 +25,14 @@ PENDING, ACTIVE, COMPLETED, REMOVED = range(4)
 
 _NAMES: Final = tuple(column.name for column in STAKINGS.columns)
 _columns: Final = attrgetter(*_NAMES)
+STAKING_COLUMNS: Final = ", ".join(f"s.{name}" for name in _NAMES)
+"""The columns of `stakings s` as `Staking.from_row` takes them."""
 _OPEN: Final = (
-    "SELECT s.*, t.tx_id FROM stakings s JOIN txs t ON t.key = s.tx WHERE s.state < 2 ORDER BY s.tx"
+    f"SELECT {STAKING_COLUMNS}, t.tx_id"
+    " FROM stakings s"
+    " JOIN txs t ON t.key = s.tx"
+    " WHERE s.state < 2"
+    " ORDER BY s.tx"
 )
 
 
