@@ -13,6 +13,7 @@ from warpseal.daemon.subsystems import SUBSYSTEMS
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")))
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+ANCHORED_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)")
 MODULE = re.compile(r"`((?:[a-z0-9_]+/)*[a-z0-9_]+(?:\.py|/))`")
 SOURCE = ROOT / "src" / "warpseal"
 
@@ -21,6 +22,25 @@ SOURCE = ROOT / "src" / "warpseal"
 def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     links = LINK.findall(page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_into_a_page_leads_to_a_heading(page: Path) -> None:
+    links = [
+        (page.parent / target if target else page, anchor)
+        for target, anchor in ANCHORED_LINK.findall(page.read_text())
+    ]
+    assert [link for link in links if link[1] not in anchors_of(link[0])] == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page.
+
+    A heading that stands twice counts once, because its second anchor would change with the first.
+    """
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_every_module_and_package_that_the_architecture_page_names_exists() -> None:

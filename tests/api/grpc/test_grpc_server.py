@@ -75,7 +75,7 @@ LOOPBACK = ip_network("127.0.0.1")
 
 
 def test_the_ping_limit_is_in_the_documentation() -> None:
-    text = " ".join((DOCS / "clients.md").read_text().split())
+    text = " ".join((DOCS / "events.md").read_text().split())
     assert f"ping once in {_MIN_PING_INTERVAL_MS // 1_000} s while it has a call" in text
 
 
