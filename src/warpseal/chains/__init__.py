@@ -1,5 +1,4 @@
-"""Pure codecs of the primary chains: transactions, blocks, genesis, and the proposervm's blocks
-around them.
+"""Pure codecs of the primary chains: transactions, blocks, genesis files, and outer blocks.
 
 Start with `codec.py` (one description reads and writes), then `components.py` (the values that all
 chains share) and `signed_tx.py`. `p_txs.py` and `p_blocks.py` hold the P-Chain, `x_txs.py` and

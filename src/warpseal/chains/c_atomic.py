@@ -1,8 +1,8 @@
-"""The C-Chain's atomic transactions, which move amounts between its accounts and outputs of the X-
-and P-Chain.
+"""The C-Chain's atomic transactions.
 
-Source of truth: avalanchego `graft/coreth/plugin/evm/atomic`. A block holds them in
-`blockExtraData`. Amounts are in the X-Chain's units of the asset (nAVAX).
+They move amounts between accounts of the C-Chain and outputs of the X- and P-Chain. Source of
+truth: avalanchego `graft/coreth/plugin/evm/atomic`. A block holds them in `blockExtraData`. Amounts
+are in the X-Chain's units of the asset (nAVAX).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from warpseal.warp.ids import ChainID
 class AtomicEvmOutput(Struct, frozen=True):
     """An amount that an account receives.
 
-    address: its 20 bytes.
+    address: the 20 bytes of the account.
     """
 
     address: Address
@@ -43,7 +43,8 @@ class AtomicEvmOutput(Struct, frozen=True):
 class AtomicEvmInput(Struct, frozen=True):
     """An amount that an account sends.
 
-    address: its 20 bytes; nonce: the account's.
+    address: the 20 bytes of the account.
+    nonce: the account's transaction counter.
     """
 
     address: Address
@@ -56,7 +57,7 @@ class AtomicEvmInput(Struct, frozen=True):
 class ImportTx:
     """Moves outputs exported on `source_chain_id` to accounts.
 
-    blockchain_id: the C-Chain's.
+    blockchain_id: ID of the C-Chain.
     """
 
     network_id: Uint32
@@ -70,7 +71,7 @@ class ImportTx:
 class ExportTx:
     """Moves amounts of accounts to `destination_chain_id`, to be imported there.
 
-    blockchain_id: the C-Chain's.
+    blockchain_id: ID of the C-Chain.
     """
 
     network_id: Uint32
@@ -105,8 +106,8 @@ _BATCH: Final = ListOf(C_TX, "atomic transactions")
 def parse_atomic_txs(extra_data: bytes, *, batch: bool) -> tuple[AtomicTx, ...]:
     """Return the transactions of a block from its `blockExtraData`; none if that is empty.
 
-    batch: true since Apricot 5, when a block may hold several; before, it holds the bytes of
-        exactly one.
+    batch: the block is of Apricot 5 or later and may hold several transactions. Before, the data
+        are the bytes of exactly one.
     Raises MalformedChainBytes, also for an empty batch: a block without transactions has no extra
     data.
     """

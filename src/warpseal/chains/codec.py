@@ -61,7 +61,7 @@ class ChainReader(CodecReader):
 class Codec(ABC, Generic[T]):
     """Reads and writes one kind of value.
 
-    least_bytes: no encoding is shorter; at least 0.
+    least_bytes: size of the shortest encoding; at least 0.
     """
 
     least_bytes: int
@@ -87,8 +87,9 @@ class Codec(ABC, Generic[T]):
 
 
 class Fixed(Codec[T]):
-    """A value of fixed size; `format` is its place in a `struct` layout, so that runs of them are
-    read at once.
+    """A value of fixed size. Runs of such values are read at once.
+
+    format: the character that stands for the value in a `struct` layout.
     """
 
     format: str
@@ -242,10 +243,10 @@ class StructCodec(Codec[T]):
 class Interface(Codec[T]):
     """A uint32 type id, then the struct that it names.
 
-    place: for errors.
-    members: the structs allowed there.
-    registry: knows the other types, since the error for a type that is known but not allowed there
-        is another one than for an unknown type.
+    place: description of the value in error texts.
+    members: the structs that may stand here, by type id.
+    registry: all types of the chain. Errors distinguish an unknown type from a type of the chain
+        that cannot stand here.
     """
 
     def __init__(
@@ -293,7 +294,7 @@ class Interface(Codec[T]):
 class AsInterface(Struct, frozen=True):
     """Annotates a type whose bytes begin with a type id.
 
-    place: for errors.
+    place: description of the value in error texts.
     """
 
     place: str
@@ -308,7 +309,10 @@ class TypeRegistry:
     """
 
     def __init__(self, types: Mapping[int, type[Any] | str]) -> None:
-        """types: by type id; the name alone of a type without a codec."""
+        """Build the registry.
+
+        types: the class of each type id; the name alone if the type has no codec.
+        """
         self._types: Mapping[int, Any] = types
         self._structs: dict[Any, StructCodec[Any]] = {}
 
@@ -316,21 +320,18 @@ class TypeRegistry:
         """Return the codec of a struct, whose generic parameters are given."""
         if make not in self._structs:
             origin, args = get_origin(make) or make, get_args(make)
-            hints = get_type_hints(origin, include_extras=True)
-            hints = {
-                name: hint[args] if getattr(hint, "__parameters__", ()) else hint
-                for name, hint in hints.items()
-            }
-            fields = {
-                name: self._codec(hint, name.replace("_", " ")) for name, hint in hints.items()
-            }
+            fields: dict[str, Codec[Any]] = {}
+            for name, hint in get_type_hints(origin, include_extras=True).items():
+                is_generic = bool(getattr(hint, "__parameters__", ()))
+                concrete_hint = hint[args] if is_generic else hint
+                fields[name] = self._codec(concrete_hint, name.replace("_", " "))
             self._structs[make] = StructCodec(origin, fields)
         return self._structs[make]
 
     def interface(self, place: str, union: Any) -> Interface[Any]:
         """Return the codec of the registered types of a union, or of their base classes.
 
-        place: for errors.
+        place: description of the value in error texts.
         """
         allowed = get_args(union) or (union,)
         types = {type_id: make for type_id, make in self._types.items() if isinstance(make, type)}
@@ -356,11 +357,9 @@ class TypeRegistry:
             return mark if isinstance(mark, Codec) else self.interface(mark.place, arguments[0])
         if get_origin(hint) is tuple:
             element = self._codec(arguments[0], place)
-            return (
-                ListOfFixed(element, place)
-                if isinstance(element, Fixed)
-                else ListOf(element, place)
-            )
+            if isinstance(element, Fixed):
+                return ListOfFixed(element, place)
+            return ListOf(element, place)
         return _CODECS.get(hint) or self.struct(hint)
 
 

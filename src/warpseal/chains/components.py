@@ -1,5 +1,4 @@
-"""Signed transactions and the parts that all chains share: outputs, inputs, owners, credentials,
-UTXOs.
+"""Signed transactions and the parts that all chains share, such as outputs, inputs and owners.
 
 Source of truth: avalanchego `vms/secp256k1fx`, `vms/components/avax`,
 `vms/platformvm/{stakeable,txs/tx.go}`, `vms/avm/txs/tx.go`. Amounts are in the smallest unit of the
@@ -35,9 +34,7 @@ Signature: TypeAlias = Annotated[bytes, FixedBytes(65)]
 
 
 class OutputOwners(Struct, frozen=True):
-    """The owners of an output or an authority: `threshold` of the addresses (20 bytes each), from
-    `locktime` on.
-    """
+    """The owners of an output or an authority: `threshold` of the addresses, from `locktime` on."""
 
     locktime: Uint64
     threshold: Uint32
@@ -76,8 +73,9 @@ class LockOut(Struct, frozen=True):
 
 
 class TransferInput(Struct, frozen=True):
-    """An amount spent; signature_indices: the positions of the signing addresses in the output,
-    ascending if valid.
+    """An amount spent.
+
+    signature_indices: the positions of the signing addresses in the output, ascending if valid.
     """
 
     amount: Uint64
@@ -102,7 +100,10 @@ class LockIn(Struct, frozen=True):
 
 
 class Input(Struct, frozen=True):
-    """Proof of an authority without an amount: the positions of the signing addresses in the owner."""
+    """Proof of an authority, without an amount.
+
+    signature_indices: the positions of the signing addresses in the owner.
+    """
 
     signature_indices: tuple[Uint32, ...]
 
@@ -169,9 +170,7 @@ class BaseFields(Struct, frozen=True):
 
 
 class UserTx(Struct, frozen=True):
-    """A transaction that a user issues, with inputs and outputs; its own fields follow the base
-    fields.
-    """
+    """A transaction that a user issues. Its own fields follow the base fields."""
 
     base: BaseFields
 
@@ -203,9 +202,9 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class SignedTx(Generic[U, C]):
-    """A transaction and its credentials.
+    """A transaction and its credentials. Transactions are equal if `raw` is.
 
-    raw: its bytes with the codec version. Equal when `raw` is.
+    raw: bytes of the transaction with the codec version.
     """
 
     unsigned: U = field(compare=False)
@@ -239,7 +238,10 @@ class SignedTx(Generic[U, C]):
 
 
 class TxCodec(Codec[SignedTx[U, C]], Generic[U, C]):
-    """The codec of a chain's signed transactions within a block; there they have no codec version."""
+    """The codec of a chain's signed transactions.
+
+    `read` and `write` leave the codec version out, as blocks do.
+    """
 
     def __init__(self, unsigned: Interface[U], credential: Interface[C]) -> None:
         self.unsigned = unsigned

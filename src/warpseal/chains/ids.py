@@ -1,5 +1,4 @@
-"""Ids of transactions, blocks, outputs and assets; addresses of the P-, X- and C-Chain and their
-texts.
+"""Ids of transactions, blocks, outputs and assets; addresses and their texts.
 
 Source of truth: avalanchego `ids/id.go`, `vms/components/avax/utxo_id.go`; for addresses BIP-173
 (constant 1, not Bech32m), avalanchego `utils/formatting/address`, `utils/constants/network_ids.go`.
@@ -36,8 +35,9 @@ _MAX_TEXT_LENGTH: Final = 90
 
 
 def utxo_id(tx_id: TxID, output_index: int) -> UtxoID:
-    """Return the id of an output: SHA-256 of its index as a uint64, though it is a uint32, and the
-    transaction's id.
+    """Return the id of an output: SHA-256 of its index and the transaction's id.
+
+    The index is hashed as a uint64, although it is a uint32 everywhere else.
     """
     return UtxoID(sha256(output_index.to_bytes(8, "big") + tx_id).digest())
 
@@ -62,10 +62,11 @@ def address_text(network_id: int, address: Address, chain: str = "P") -> str:
 
 
 def parse_address(text: str) -> tuple[str, Address]:
-    """Return the human-readable part and the 20 bytes of an address, with or without a chain's
-    alias in front.
+    """Return the human-readable part and the 20 bytes of an address.
 
-    The prefix stands for the network: compare it with `address_prefix`. Raises MalformedID.
+    text: Bech32, with or without a chain's alias in front.
+    The human-readable part stands for the network: compare it with `address_prefix`. Raises
+    MalformedID.
     """
     bare = text.rpartition("-")[2]
     if len(bare) > _MAX_TEXT_LENGTH or bare != bare.lower():

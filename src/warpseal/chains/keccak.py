@@ -10,8 +10,9 @@ from typing import Final
 
 
 def _load_keccak() -> Callable[[bytes], bytes]:
-    """Return the faster library: safe-pysha3 takes a tenth of the time of pycryptodome for a short
-    value.
+    """Return the hash function of the fastest installed library.
+
+    For a short value safe-pysha3 takes a tenth of the time of pycryptodome.
     """
     try:
         from sha3 import keccak_256

@@ -1,7 +1,7 @@
-"""P-Chain blocks of every type, from Apricot on, without the proposervm's outer block; and the
-P-Chain's genesis.
+"""P-Chain blocks of every type, and the P-Chain's genesis.
 
-Source of truth: avalanchego `vms/platformvm/block/*.go`, `vms/platformvm/genesis/genesis.go`.
+Blocks are without the proposervm's outer block. Source of truth: avalanchego
+`vms/platformvm/block/*.go`, `vms/platformvm/genesis/genesis.go`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TXS: Final = ListOf(P_TX, "transactions")
 class _Form(Struct, frozen=True):
     """The layout of one type of block.
 
-    has_time: blocks since Banff begin with a time.
-    has_decisions: Banff's proposals continue with decisions.
+    has_time: the block begins with a time, as all do since Banff.
+    has_decisions: decisions follow the time, as in Banff's proposals.
     trailing: the number of transactions behind the height; None for any number, which follows their
         count.
     """
@@ -56,11 +56,12 @@ _KINDS: Final = {form.type_id: (kind, form) for kind, form in _FORMS.items()}
 
 @dataclass(frozen=True, slots=True)
 class PBlock:
-    """A block of the P-Chain. Equal if `raw`, its bytes with the codec version, is.
+    """A block of the P-Chain. Blocks are equal if `raw` is.
 
     kind: avalanchego's name of its type.
     time: unix seconds, None before Banff.
-    txs: in the order of execution; the proposed transaction is the last.
+    txs: the transactions in the order of execution; the proposed transaction is the last.
+    raw: bytes of the block with the codec version.
     """
 
     kind: str = field(compare=False)
@@ -159,8 +160,9 @@ def _fits(form: _Form, count: int) -> bool:
 
 
 class GenesisUtxo(Struct, frozen=True):
-    """An output of the genesis: its transaction id is zero, its index is the position in the
-    genesis.
+    """An output of the genesis.
+
+    utxo: the output; its transaction id is zero, its index is the position in the genesis.
     """
 
     utxo: Utxo[Output]
@@ -169,11 +171,13 @@ class GenesisUtxo(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PGenesis:
-    """The state before block 1. Equal if `raw`, its bytes with the codec version, is.
+    """The state before block 1. States are equal if `raw` is.
 
-    validators: AddValidatorTx (or its successors), in the order of a heap; chains: CreateChainTx, X
-        and C.
-    timestamp: unix seconds; initial_supply: nAVAX.
+    validators: AddValidatorTx (or its successors), in the order of a heap.
+    chains: CreateChainTx of the X-Chain and the C-Chain.
+    timestamp: unix seconds.
+    initial_supply: nAVAX.
+    raw: bytes of the genesis with the codec version.
     id: SHA-256 of `raw`, the parent of block 0.
     """
 

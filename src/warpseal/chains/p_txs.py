@@ -76,8 +76,9 @@ class RewardType(StrEnum):
 
 
 class StakingTerms(Struct, frozen=True):
-    """A node, its weight and its staking period, which since Durango starts at the accepting
-    block's time.
+    """A node, its weight and its staking period.
+
+    start_s: ignored since Durango, when a staking period starts at the accepting block's time.
     """
 
     node_id: NodeID
@@ -224,14 +225,18 @@ class AdvanceTimeTx(Struct, frozen=True):
 
 
 class RewardValidatorTx(Struct, frozen=True):
-    """Proposes to end a staking, with its reward if committed. It has no inputs and no credentials."""
+    """Proposes to end a staking, with its reward if committed.
+
+    It has no inputs and no credentials.
+    """
 
     staking_tx_id: TxID
 
 
 class ConvertSubnetToL1Tx(UserTx, frozen=True):
-    """Turns a permissioned subnet into an L1; a contract on the manager chain controls its
-    validators.
+    """Turns a permissioned subnet into an L1.
+
+    From then on a contract on the manager chain controls the validators.
     """
 
     subnet_id: SubnetID
@@ -242,8 +247,9 @@ class ConvertSubnetToL1Tx(UserTx, frozen=True):
 
     @property
     def conversion_id(self) -> bytes:
-        """The 32 bytes that the P-Chain attests after the conversion; they commit to the validators
-        in this order.
+        """The 32 bytes that the P-Chain attests after the conversion.
+
+        They commit to the validators in the order of the transaction.
         """
         validators = tuple(
             ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators
@@ -411,7 +417,8 @@ parse_p_tx = P_TX.parse
 
 
 def api_type(tx: PSignedTx) -> str:
-    """Return the public data API's name of the type; `UNKNOWN` for types that its clients do not
-    know.
+    """Return the name of the type in the public data API.
+
+    A type that clients of that API do not know is `UNKNOWN`.
     """
     return "UNKNOWN" if tx.type_id >= _FIRST_HELICON_TYPE else tx.kind

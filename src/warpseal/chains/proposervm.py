@@ -1,7 +1,7 @@
-"""The proposervm's outer blocks: the proposer, time and P-Chain height of a chain's own (inner)
-block.
+"""The proposervm's outer blocks.
 
-Source of truth: avalanchego `vms/proposervm/block`, codec version 0.
+An outer block adds proposer, time and P-Chain height to a chain's own (inner) block. Source of
+truth: avalanchego `vms/proposervm/block`, codec version 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _MIN_INNER_BYTES: Final = 6
 class Epoch(Struct, frozen=True):
     """A Granite epoch.
 
-    p_chain_height: at which its Warp messages are verified; start_time_s: Unix seconds.
+    p_chain_height: the height whose validator sets verify the epoch's Warp messages.
+    start_time_s: unix seconds.
     """
 
     p_chain_height: int
@@ -84,14 +85,15 @@ class ProposedBlock(Struct, frozen=True):
         return self._unsigned() + pack_sized(self.signature)
 
     def signed_bytes(self, chain_id: ChainID) -> bytes:
-        """Return the bytes that `signature` signs on a chain: the ids of the chain, the parent and
-        this block.
-        """
+        """Return the bytes that `signature` signs: the ids of chain, parent and this block."""
         return pack_versioned(chain_id, self.parent_id, self.id)
 
     def _unsigned(self) -> bytes:
+        type_id, encoded_epoch = _BLOCK, b""
+        if self.epoch is not None:
+            type_id, encoded_epoch = _GRANITE_BLOCK, self.epoch.encode()
         return pack_versioned(
-            pack_u32(_BLOCK if self.epoch is None else _GRANITE_BLOCK),
+            pack_u32(type_id),
             _HEADER.pack(
                 require_length(self.parent_id, ID_BYTES, "parent id"),
                 self.timestamp_s,
@@ -99,14 +101,14 @@ class ProposedBlock(Struct, frozen=True):
             ),
             pack_sized(self.certificate),
             pack_sized(self.inner),
-            b"" if self.epoch is None else self.epoch.encode(),
+            encoded_epoch,
         )
 
 
 class OptionBlock(Struct, frozen=True):
-    """An outer block without a header: one of the two options of its parent, whose header applies
-    to it.
+    """An outer block without a header: one of the two options of its parent.
 
+    The parent's header applies to it.
     parent_id: 32 bytes, the parent's outer id.
     inner: bytes of a P-Chain Commit or Abort block.
     """
@@ -135,8 +137,7 @@ ProposerVMBlock = ProposedBlock | OptionBlock
 
 
 def recognize_proposervm_block(raw: bytes) -> ProposerVMBlock | None:
-    """Return the outer block that `raw` is, or None if it is a chain's own block from before the
-    proposervm.
+    """Return the outer block that `raw` is; None for a block from before the proposervm.
 
     The type ids of outer blocks collide with the P-Chain's first blocks'. Bytes count as an outer
     block only if they parse to the last byte and a node would accept the block: a signature if and
@@ -186,14 +187,12 @@ def _is_plausible(outer: ProposerVMBlock) -> bool:
 
 def _read_block(reader: ChainReader, *, has_epoch: bool) -> ProposedBlock:
     parent_id, timestamp_s, p_chain_height = reader.unpack(_HEADER, "header")
+    certificate = _read_certificate(reader)
+    inner = reader.sized("inner block")
+    epoch = Epoch(*reader.unpack(_EPOCH, "epoch")) if has_epoch else None
+    signature = reader.sized("signature")
     return ProposedBlock(
-        parent_id,
-        timestamp_s,
-        p_chain_height,
-        _read_certificate(reader),
-        reader.sized("inner block"),
-        Epoch(*reader.unpack(_EPOCH, "epoch")) if has_epoch else None,
-        reader.sized("signature"),
+        parent_id, timestamp_s, p_chain_height, certificate, inner, epoch, signature
     )
 
 

@@ -1,7 +1,8 @@
-"""X-Chain blocks (since Cortina), without the proposervm's outer block; and the X-Chain's genesis.
+"""X-Chain blocks (since Cortina) and the X-Chain's genesis.
 
-Source of truth: avalanchego `vms/avm/block/standard_block.go`, `vms/avm/genesis.go`. The bytes of
-the genesis are the genesis data of the X-Chain's CreateChainTx in the P-Chain's genesis.
+Blocks are without the proposervm's outer block. Source of truth: avalanchego
+`vms/avm/block/standard_block.go`, `vms/avm/genesis.go`. The bytes of the genesis are the genesis
+data of the X-Chain's CreateChainTx in the P-Chain's genesis.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ _TXS: Final = ListOf(X_TX, "transactions")
 
 @dataclass(frozen=True, slots=True)
 class XBlock:
-    """A block of the X-Chain. Equal if `raw`, its bytes with the codec version, is.
+    """A block of the X-Chain. Blocks are equal if `raw` is.
 
     parent_id: the inner id of the parent.
     time: unix seconds.
     merkle_root: 32 bytes without a use so far.
+    raw: bytes of the block with the codec version.
     """
 
     parent_id: BlockID = field(compare=False)
@@ -87,7 +89,11 @@ def _encode(
 
 
 class GenesisAsset(Struct, frozen=True):
-    """An asset of the genesis: an alias such as AVAX, and the unsigned transaction that creates it."""
+    """An asset of the genesis.
+
+    alias: a short name, such as AVAX.
+    creation: the unsigned transaction that creates the asset.
+    """
 
     alias: str
     creation: CreateAssetTx

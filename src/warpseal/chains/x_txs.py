@@ -1,5 +1,4 @@
-"""X-Chain transactions of every type, their outputs, and the operations that mint assets, NFTs and
-properties.
+"""X-Chain transactions of every type, their outputs and operations.
 
 Source of truth: avalanchego `vms/secp256k1fx`, `vms/nftfx`, `vms/propertyfx`; the type ids follow
 from the order of registration in `vms/avm/txs/parser.go` and `vms/avm/block/parser.go`.
@@ -151,7 +150,7 @@ class InitialState(Struct, frozen=True):
 class CreateAssetTx(UserTx, frozen=True):
     """Creates the asset whose id is the transaction's.
 
-    denomination: decimal places, 0 to 32 if valid.
+    denomination: number of decimal places, 0 to 32 if valid.
     """
 
     name: str
@@ -222,8 +221,9 @@ parse_x_tx = X_TX.parse
 
 
 def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
-    """Return the outputs of `tx` by index: base outputs, then those of states, of operations, or
-    for another chain.
+    """Return the outputs of `tx` by index.
+
+    Base outputs come first; those of initial states, of operations or for another chain follow.
     """
     unsigned = tx.unsigned
     outputs: list[tuple[AssetID, XOutput]] = [
@@ -247,8 +247,9 @@ def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
 
 
 def operation_outputs(operation: XOperation) -> tuple[XOutput, ...]:
-    """Return the outputs that an operation produces, in the order of their indices; burning
-    produces none.
+    """Return the outputs that an operation produces, in the order of their indices.
+
+    Burning produces none.
     """
     match operation:
         case MintOperation():

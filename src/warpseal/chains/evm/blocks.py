@@ -32,8 +32,8 @@ class MalformedBlock(ValueError):
 class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
     """A block without its receipts.
 
-    transactions: their hashes.
-    base_fee_per_gas, block_gas_cost: not in all headers.
+    transactions: the hashes of the transactions.
+    base_fee_per_gas, block_gas_cost: None if the header has no such field.
 
     From Helicon on, the C-Chain's gas_used is the most that the transactions may use, and
     logs_bloom and receipts_root belong to the ancestors that the block settles.
@@ -55,7 +55,7 @@ class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
 class ReceiptLog(Struct, frozen=True, gc=False, rename="camel"):
     """A log.
 
-    log_index: its place in the block.
+    log_index: the place of the log in the block.
     """
 
     address: str
@@ -67,7 +67,7 @@ class ReceiptLog(Struct, frozen=True, gc=False, rename="camel"):
 class EvmReceipt(Struct, frozen=True, gc=False, rename="camel"):
     """A transaction's receipt.
 
-    contract_address: of the contract that the transaction creates, if it succeeds.
+    contract_address: the contract that the transaction creates if it succeeds; None for a call.
     """
 
     block_hash: str
@@ -100,7 +100,10 @@ def decode_block(raw_result: RawJson) -> EvmHeader | None:
 
 
 def decode_receipts(raw_result: RawJson) -> tuple[EvmReceipt, ...] | None:
-    """Return the receipts of an eth_getBlockReceipts result; None for null. Raises MalformedBlock."""
+    """Return the receipts of an eth_getBlockReceipts result; None for null.
+
+    Raises MalformedBlock.
+    """
     return decode_json(_RECEIPTS.decode, raw_result)
 
 
@@ -148,9 +151,8 @@ def parse_bytes(text: str, length: int | None = None) -> bytes:
     except ValueError:
         raise MalformedBlock(f"not hex: {text[:80]!r}") from None
     if text[:2] != "0x" or (length is not None and len(raw) != length):
-        raise MalformedBlock(
-            f"not {'any' if length is None else length} bytes in hex: {text[:80]!r}"
-        )
+        expected = "any" if length is None else length
+        raise MalformedBlock(f"not {expected} bytes in hex: {text[:80]!r}")
     return raw
 
 

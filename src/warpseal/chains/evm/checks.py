@@ -1,8 +1,7 @@
-"""Acceptance of a block: it and its receipts must agree with each other, and a block with its
-parent.
+"""Acceptance of a block: it must agree with its receipts and with its parent.
 
-A node that serves the receipts of another block, a part of them, or none at all is found here.
-Whether the block is that of the chain is for others to say: the parents' hashes, and a second node.
+These checks find a node that serves the receipts of another block, a part of them, or none at all.
+They do not say whether the block belongs to the chain: the parents' hashes and a second node do.
 """
 
 from __future__ import annotations
@@ -30,7 +29,10 @@ from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 from warpseal.chains.evm.receipts_root import receipts_root
 
 LEAST_GAS_OF_CREATION: Final = 26_500
-"""A transaction that used less created no contract inside: 21,000 and 32,000 for a CREATE, less the largest refund."""
+"""A transaction that used less gas created no contract inside.
+
+It takes 21,000 and 32,000 for a CREATE, less the largest refund.
+"""
 
 # Legacy transactions, and those of EIP-2930, EIP-1559, EIP-4844 and EIP-7702.
 _TX_TYPES: Final = frozenset(("0x0", "0x1", "0x2", "0x3", "0x4"))
@@ -83,10 +85,11 @@ class BlockContradiction(Exception):
 class BlockRules(Struct, frozen=True):
     """What the headers of a chain say about its receipts, and what is read of them.
 
-    asynchronous_from: time of the first block that its chain executes after it is accepted
+    asynchronous_from: the time of the first block that its chain executes after it is accepted
         (ACP-194): heliconTime on the C-Chain, None on L1s. From it on, the header's gas, bloom and
         receiptsRoot are not those of the block's receipts.
-    has_erc20, has_icm: transfers of ERC-20, and events of ICM, are read.
+    has_erc20: the transfers of ERC-20 are read.
+    has_icm: the events of ICM are read.
     """
 
     asynchronous_from: int | None = None
@@ -103,7 +106,7 @@ def block_facts(
 ) -> EvmBlockFacts:
     """Return what the index keeps of a block.
 
-    receipts: one for each transaction, in their order.
+    receipts: a receipt for each transaction, in their order.
 
     Raises BlockContradiction, and MalformedBlock for a malformed value.
     """
@@ -125,11 +128,11 @@ def block_facts(
     tx_indexes = {transfer.tx_index for transfer in events.transfers}
     tx_indexes.update(creation.tx_index for creation in creations)
     icm = () if events.icm is None else tuple(events.icm.events)
-    # Their values were checked above.
-    tx_fees = {
-        index: int(receipts[index].gas_used, 16) * int(receipts[index].effective_gas_price, 16)
-        for index in dict.fromkeys(event.tx_index for event in icm)
-    }
+    tx_fees: dict[int, int] = {}
+    for event in icm:
+        receipt = receipts[event.tx_index]
+        # The loop over all receipts has checked both values.
+        tx_fees[event.tx_index] = int(receipt.gas_used, 16) * int(receipt.effective_gas_price, 16)
     tx_indexes.update(tx_fees)
     return EvmBlockFacts(
         number=number,
@@ -161,7 +164,7 @@ def block_facts(
 class UnprovenBlock(NamedTuple):
     """A block whose receipts are to be checked against its receiptsRoot.
 
-    receipts: the JSON of all of them.
+    receipts: the JSON of all its receipts.
     """
 
     number: int
@@ -179,10 +182,9 @@ class DisprovenBlock(NamedTuple):
 def needs_proof(
     header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules
 ) -> bool:
-    """Return whether a block has events, or its bloom says so, and its header commits to its
-    receipts.
+    """Return whether the receipts of a block must be checked against its receiptsRoot.
 
-    block: its facts.
+    They must if the header commits to them and the block has events, or its bloom says so.
     Raises MalformedBlock.
     """
     return rules.is_executed_first(block.time) and (
@@ -212,9 +214,10 @@ def find_disproven(blocks: Iterable[UnprovenBlock]) -> DisprovenBlock | None:
 
 
 def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBlock | None) -> None:
-    """Check that the blocks follow each other, the first with this number and this parent (None:
-    any).
+    """Check that the blocks follow each other.
 
+    number: the number that the first block must have.
+    parent: the block below it; None accepts any parent.
     A block is not older than its parent, and only a genesis has the time 0. Raises
     BlockContradiction.
     """
@@ -229,11 +232,12 @@ def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBl
                 f" {parent.hash.hex()}"
             )
             raise BlockContradiction(BlockMismatch.PARENT, number, detail)
-        if block.time < (parent.time if parent is not None else number > 0):
-            detail = (
-                f"the time is {block.time}, that of the parent"
-                f" {'unknown' if parent is None else parent.time}"
-            )
+        if parent is not None:
+            least_time, parent_time = parent.time, str(parent.time)
+        else:
+            least_time, parent_time = int(number > 0), "unknown"
+        if block.time < least_time:
+            detail = f"the time is {block.time}, that of the parent {parent_time}"
             raise BlockContradiction(BlockMismatch.TIME, number, detail)
         number += 1
         parent = ParentBlock(block.hash, block.time)
@@ -250,13 +254,11 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
             detail = f"receipt {index} is of block {receipt.block_hash[:66]!r}"
             raise BlockContradiction(BlockMismatch.RECEIPT_BLOCK, number, detail)
         if receipt.transaction_hash != hashes[index]:
-            is_of_block = receipt.transaction_hash in hashes
-            reason = (
-                BlockMismatch.RECEIPT_ORDER if is_of_block else BlockMismatch.RECEIPT_TRANSACTION
-            )
-            raise BlockContradiction(
-                reason, number, f"receipt {index} is of {receipt.transaction_hash[:66]!r}"
-            )
+            reason = BlockMismatch.RECEIPT_TRANSACTION
+            if receipt.transaction_hash in hashes:
+                reason = BlockMismatch.RECEIPT_ORDER
+            detail = f"receipt {index} is of {receipt.transaction_hash[:66]!r}"
+            raise BlockContradiction(reason, number, detail)
         if (
             receipt.transaction_index != hex(index)
             and parse_quantity(receipt.transaction_index) != index
@@ -268,7 +270,7 @@ def _check_receipts(number: int, header: EvmHeader, receipts: Sequence[EvmReceip
             detail = f"transaction {index} has the unknown type {receipt.type}: upgrade Warpseal"
             raise BlockContradiction(BlockMismatch.UNKNOWN_TYPE, number, detail)
     log_indexes = [log.log_index for receipt in receipts for log in receipt.logs]
-    # Almost always: logs are numbered without gaps.
+    # Almost all nodes number the logs without gaps, so the numbers are rarely parsed.
     if log_indexes != list(map(hex, range(len(log_indexes)))):
         _check_log_indexes(number, log_indexes)
     return len(log_indexes)
@@ -287,14 +289,15 @@ def _check_log_indexes(number: int, log_indexes: Iterable[str]) -> None:
 
 
 def _check_execution(number: int, header: EvmHeader, gas_used: int, log_count: int) -> None:
-    """Check the gas and the bloom of a header that was made after its transactions were executed."""
+    """Check the gas and the bloom of a header whose transactions were executed before it."""
     header_gas = parse_quantity(header.gas_used)
     if gas_used != header_gas:
         detail = f"the receipts used {gas_used} gas, the header says {header_gas}"
         raise BlockContradiction(BlockMismatch.GAS, number, detail)
     has_bloom = header.logs_bloom.count("0", 2) < len(header.logs_bloom) - 2
     if has_bloom != bool(log_count):
-        detail = f"the bloom is {'not ' * has_bloom}empty, the receipts have {log_count} logs"
+        state = "not empty" if has_bloom else "empty"
+        detail = f"the bloom is {state}, the receipts have {log_count} logs"
         raise BlockContradiction(BlockMismatch.BLOOM, number, detail)
 
 

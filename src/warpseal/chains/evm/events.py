@@ -1,8 +1,8 @@
-"""Events of NFTs in a block's receipts: transfers, changed metadata, and upgraded proxies; of
-ERC-20, and of ICM.
+"""Events of NFTs, of ERC-20 and of ICM in a block's receipts.
 
-Contracts log what they like. A log with the topic of such an event and another shape is counted, it
-is no error. Source of truth: ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
+Events of NFTs are transfers, changed metadata, and upgraded proxies. Contracts log what they like:
+a log with the topic of such an event and another shape is counted, it is no error. Source of truth:
+ERC-20, ERC-721, ERC-1155, ERC-2309, ERC-4906, ERC-1967.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from warpseal.chains.keccak import keccak
 MAX_CONSECUTIVE_IDS: Final = 10_000
 """Tokens that one ConsecutiveTransfer may move."""
 MAX_CONSECUTIVE_IDS_OF_BLOCK: Final = 50_000
-"""Tokens that all ConsecutiveTransfer of a block may move: a log that costs 2,200 gas names any number of them."""
+"""Tokens that all ConsecutiveTransfer of a block may move.
+
+There is a bound because a log that costs 2,200 gas names any number of tokens.
+"""
 
 # With a sixteenth of its bits set, as by about ten logs, a bloom has 1 in 4,096 of the values that
 # were not added.
@@ -32,9 +35,9 @@ _MAX_BLOOM_BITS: Final = BLOOM_BYTES // 2
 class BlockEvents(Struct):
     """What the logs of a block say, in their order.
 
-    unknown_logs: logs with the topic of an event and another shape.
-
-    icm: reads the events of ICM; None: they are not read.
+    icm: the reader of the events of ICM; None if they are not read.
+    unknown_logs: the number of logs with the topic of an event and another shape.
+    consecutive_ids: the number of tokens that ConsecutiveTransfer events have moved so far.
     """
 
     transfers: list[NftTransfer] = field(default_factory=list)
@@ -56,7 +59,7 @@ class BlockEvents(Struct):
     ) -> None:
         """Add a transfer for each (token id, amount).
 
-        parties: sender and recipient.
+        parties: the sender and the recipient.
         """
         log_index, contract, (sender, recipient) = log.index(), log.contract(), parties
         position = len(self.transfers)
@@ -82,8 +85,8 @@ def read_events(
 ) -> BlockEvents:
     """Return the events of a block.
 
-    has_erc20: with the transfers of ERC-20.
-    has_icm: with the events of ICM.
+    has_erc20: the transfers of ERC-20 are read.
+    has_icm: the events of ICM are read.
 
     Raises MalformedBlock if a log of an event has values that are no hex.
     """
@@ -157,16 +160,12 @@ def _read_consecutive_transfer(events: BlockEvents, log: TopicLog) -> None:
     (last_word,) = log.words(1)
     first, last = int.from_bytes(first_topic), int.from_bytes(last_word)
     count = last - first + 1
-    if (
-        not 0
-        < count
-        <= min(MAX_CONSECUTIVE_IDS, MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids)
-    ):
+    ids_left = MAX_CONSECUTIVE_IDS_OF_BLOCK - events.consecutive_ids
+    if not 0 < count <= min(MAX_CONSECUTIVE_IDS, ids_left):
         raise UnknownShape
     amounts = [(token_id, 1) for token_id in range(first, last + 1)]
-    events.add_transfers(
-        log, TokenStandard.ERC721, (address_in(sender), address_in(recipient)), amounts
-    )
+    parties = address_in(sender), address_in(recipient)
+    events.add_transfers(log, TokenStandard.ERC721, parties, amounts)
     events.consecutive_ids += count
 
 
@@ -174,12 +173,8 @@ def _read_transfer_single(events: BlockEvents, log: TopicLog) -> None:
     """Read TransferSingle(indexed operator, indexed from, indexed to, id, value)."""
     _, sender, recipient = log.indexed(3)
     token_id, amount = map(int.from_bytes, log.words(2))
-    events.add_transfers(
-        log,
-        TokenStandard.ERC1155,
-        (address_in(sender), address_in(recipient)),
-        [(token_id, amount)],
-    )
+    parties = address_in(sender), address_in(recipient)
+    events.add_transfers(log, TokenStandard.ERC1155, parties, [(token_id, amount)])
 
 
 def _read_transfer_batch(events: BlockEvents, log: TopicLog) -> None:
@@ -188,9 +183,8 @@ def _read_transfer_batch(events: BlockEvents, log: TopicLog) -> None:
     amounts = decode_pairs(log.data())
     if amounts is None:
         raise UnknownShape
-    events.add_transfers(
-        log, TokenStandard.ERC1155, (address_in(sender), address_in(recipient)), amounts
-    )
+    parties = address_in(sender), address_in(recipient)
+    events.add_transfers(log, TokenStandard.ERC1155, parties, amounts)
 
 
 def _read_metadata_update(events: BlockEvents, log: TopicLog) -> None:
@@ -261,16 +255,14 @@ _READERS: Final[dict[str, Callable[[BlockEvents, TopicLog], None]]] = {
 
 
 def _bloom_bits(value: bytes) -> tuple[int, int, int]:
-    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1): byte and bit
-    of one, and all.
+    """Return the bits that a value sets in a bloom of 2048 bits (yellow paper, 4.3.1).
+
+    Returns the byte and the mask of the first bit, then the mask of all bits of the bloom.
     """
     digest = keccak(value)
     places = [int.from_bytes(digest[at : at + 2]) & (8 * BLOOM_BYTES - 1) for at in (0, 2, 4)]
-    return (
-        BLOOM_BYTES - 1 - places[0] // 8,
-        1 << places[0] % 8,
-        sum(1 << place for place in set(places)),
-    )
+    first_byte, first_bit = BLOOM_BYTES - 1 - places[0] // 8, 1 << places[0] % 8
+    return first_byte, first_bit, sum(1 << place for place in set(places))
 
 
 _TOPIC_BITS: Final = {topic: _bloom_bits(bytes.fromhex(topic[2:])) for topic in _READERS}

@@ -1,14 +1,14 @@
-"""What the EVM index keeps of a block: plain values, independent of the node that sent it and of
-the database.
+"""What the EVM index keeps of a block.
 
-Addresses have 20 bytes and hashes 32. Amounts and token ids are 0..2^256-1. Times are unix seconds.
+The values do not depend on the node that sent the block or on the database. Addresses have 20 bytes
+and hashes 32. Amounts and token ids are 0..2^256-1. Times are unix seconds.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warpseal.chains.evm.icm_events import IcmEvents
 
@@ -37,13 +37,11 @@ class MetadataStatus(StrEnum):
 
 
 class NftTransfer(Struct, frozen=True, gc=False):
-    """One token moved.
+    """A transfer of a token. The zero address sends a minted token, and receives a burnt token.
 
-    position: its place among the NFT transfers of its block, from 0.
-
-    amount: 1 for ERC-721.
-    is_candidate: of an event that is ERC-721 only if the contract's ERC-165 says so. The zero
-        address sends a minted token, and receives a burnt one.
+    position: the place of the transfer among the NFT transfers of its block, from 0.
+    amount: the number of tokens, 1 for ERC-721.
+    is_candidate: the event is a transfer of ERC-721 only if the contract's ERC-165 says so.
     """
 
     position: int
@@ -71,8 +69,9 @@ class Erc20Transfer(Struct, frozen=True, gc=False):
 
 
 class MetadataUpdate(Struct, frozen=True, gc=False):
-    """Metadata of the tokens `first_id` to `last_id` of a contract changed: ERC-4906, or the URI
-    event of ERC-1155.
+    """A change of the metadata of the tokens `first_id` to `last_id` of a contract.
+
+    The event is of ERC-4906, or the URI event of ERC-1155.
     """
 
     contract: bytes
@@ -81,12 +80,11 @@ class MetadataUpdate(Struct, frozen=True, gc=False):
 
 
 class Creation(Struct, frozen=True, gc=False):
-    """One created contract.
+    """A created contract.
 
-    position: its place in its transaction, 0 for the transaction's own contract.
-
-    sender: sender of the transaction; factory: the contract that created it, None if the
-        transaction itself did.
+    position: the place of the creation in its transaction, 0 for the transaction's own contract.
+    sender: the sender of the transaction.
+    factory: the contract that created it, None if the transaction itself did.
     """
 
     tx_index: int
@@ -97,20 +95,18 @@ class Creation(Struct, frozen=True, gc=False):
 
 
 class EvmBlockFacts(Struct, frozen=True, gc=False):
-    """One block.
+    """A block. Positions of transfers are below 2^20.
 
-    gas_used: the sum of its receipts; fees_spent: the sum of gas used times effective gas price, in
-        wei.
-
+    gas_used: the gas used by all receipts.
     base_fee, gas_cost: None if the header has none.
-    tx_hashes: by index, of the transactions that the other fields name.
-    creations: those that receipts show.
-    upgraded: contracts with another ERC-1967 implementation, or initialised.
-    unknown_logs: number of logs with the topic of such an event and another shape.
-    needs_trace: whether a transaction used at least 26,500 gas, so that it may have created
-        contracts inside. Positions of transfers are below 2^20.
-    erc20_transfers, icm: in their order, only if the chain is indexed with them.
-    tx_fees: gas used times effective gas price by index, of the transactions that `icm` names.
+    fees_spent: the sum of gas used times effective gas price, in wei.
+    creations: the contracts that receipts show as created.
+    upgraded: contracts with another ERC-1967 implementation, and initialised contracts.
+    tx_hashes: the hashes of the transactions that the other fields name, by index.
+    unknown_logs: the number of logs with the topic of such an event and another shape.
+    needs_trace: a transaction used at least 26,500 gas, so it may have created contracts inside.
+    erc20_transfers, icm: events in their order; empty if the chain is indexed without them.
+    tx_fees: gas used times effective gas price of the transactions that `icm` names, by index.
     """
 
     number: int
@@ -127,12 +123,12 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     creations: tuple[Creation, ...] = ()
     updates: tuple[MetadataUpdate, ...] = ()
     upgraded: tuple[bytes, ...] = ()
-    tx_hashes: dict[int, bytes] = {}
+    tx_hashes: dict[int, bytes] = field(default_factory=dict)
     unknown_logs: int = 0
     needs_trace: bool = True
     erc20_transfers: tuple[Erc20Transfer, ...] = ()
     icm: IcmEvents = ()
-    tx_fees: dict[int, int] = {}
+    tx_fees: dict[int, int] = field(default_factory=dict)
 
     @property
     def events(self) -> tuple[tuple[Struct | bytes, ...], ...]:

@@ -83,10 +83,10 @@ class NftFields(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True)
 
 
 def detect_medium(media_type: str, start: bytes) -> Medium | None:
-    """Return which medium a response is, by its media type or its first bytes; None: it may be a
-    document.
+    """Return the medium of a response, by its media type or its first bytes.
 
-    Documents are served as HTML as well, so a page has to begin with a tag.
+    Returns None if the response may be a document. Servers send documents as HTML as well, so a
+    page has to begin with a tag.
     """
     kind, _, _ = media_type.partition("/")
     text_start = start[:DETECTED_BYTES].removeprefix(_BOM).lstrip()
@@ -129,10 +129,13 @@ def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
 
 
 def medium_document(medium: Medium, uri: str) -> NftFields:
-    """Return the fields of a token whose URI is a medium instead of a document; none if the URI is
-    not shown.
+    """Return the fields of a token whose URI is a medium instead of a document.
+
+    No field is set if the URI is not shown.
     """
-    return image_document(uri) if medium is Medium.IMAGE else NftFields(animation_uri=_uri(uri))
+    if medium is Medium.IMAGE:
+        return image_document(uri)
+    return NftFields(animation_uri=_uri(uri))
 
 
 def image_document(uri: str) -> NftFields:
@@ -149,9 +152,8 @@ def _decode(content: bytes) -> tuple[Any, bool]:
         text = content.decode().strip(BLANKS)
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(text), True
-        return json.loads(
-            text, parse_int=_integer, parse_float=_finite, parse_constant=_finite
-        ), False
+        value = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+        return value, False
     except (ValueError, RecursionError) as error:
         raise UnusableMetadata(MetadataStatus.INVALID_METADATA_JSON) from error
 
@@ -167,20 +169,15 @@ def _finite(text: str) -> float | None:
 
 def _is_shallow(value: Any, levels: int) -> bool:
     """Return whether no list and no object is deeper than that."""
-    level = _containers([value])
+    containers = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
-        level = _containers(
-            child
-            for value in level
-            for child in (value.values() if isinstance(value, dict) else value)
-        )
-        if not level:
+        children: list[Any] = []
+        for container in containers:
+            children += container.values() if isinstance(container, dict) else container
+        containers = [child for child in children if isinstance(child, dict | list)]
+        if not containers:
             return True
     return False
-
-
-def _containers(values: Iterable[Any]) -> list[dict[str, Any] | list[Any]]:
-    return [value for value in values if isinstance(value, dict | list)]
 
 
 def _first_usable(

@@ -58,10 +58,10 @@ def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
 
 
 def _check_hex(values: Sequence[str], length: int) -> None:
-    """Check that all values have this number of bytes behind 0x; whether these are hex digits is
-    found by decoding.
+    """Check that all values have this number of bytes behind 0x.
 
-    Raises MalformedBlock: values of other lengths, one after another, may give the bytes of others.
+    Without this check, values of other lengths could add up to the same bytes. Decoding finds
+    characters that are no hex digits. Raises MalformedBlock.
     """
     size = 2 + 2 * length
     # All at once, which takes a quarter of the time of looking at each.
@@ -72,9 +72,9 @@ def _check_hex(values: Sequence[str], length: int) -> None:
 
 
 def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
-    """Return the RLP of the node above these leaves, which are sorted, and whose keys share `depth`
-    nibbles.
+    """Return the RLP of the node above these leaves.
 
+    leaves: sorted leaves whose keys share their first `depth` nibbles.
     No key is the beginning of another. Each node has more than 31 bytes, since a receipt has, so
     parents have hashes.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -69,7 +70,7 @@ class Gateways(Struct, frozen=True):
 class InlineDocument(Struct, frozen=True):
     """A document in the URI itself.
 
-    contents: its readings, the first that is JSON counts.
+    contents: the possible readings of the document; the first that is JSON counts.
     """
 
     media_type: str
@@ -79,15 +80,14 @@ class InlineDocument(Struct, frozen=True):
 class RemoteDocument(Struct, frozen=True):
     """A document on a server.
 
-    urls: the first that works counts; none: it cannot be reached.
+    urls: the first URL that works counts; empty if no URL can reach the document.
     """
 
     urls: tuple[URL, ...]
 
 
 def fill_token_id(text: bytes, token_id: int) -> bytes:
-    """Replace `{id}` by the id in 64 lower-case hex digits, as ERC-1155 wants it in URIs and in
-    documents.
+    """Replace `{id}` by the id in 64 lower-case hex digits, in a URI or a document of ERC-1155.
 
     Its other spellings are `{ID}`, `%7Bid%7D` and `$TOKEN_ID`.
     """
@@ -95,9 +95,9 @@ def fill_token_id(text: bytes, token_id: int) -> bytes:
 
 
 def content_uri(uri: str) -> str | None:
-    """Return a URI of IPFS or Arweave as ipfs://CID/path or ar://ID/path; None if it is no such
-    URI, or is too long.
+    """Return a URI of IPFS or Arweave as ipfs://CID/path or ar://ID/path.
 
+    Returns None if it is no such URI, or is too long.
     What follows the id is a path, also a `?` or a `#` in it. Each of its characters is
     percent-encoded once.
     """
@@ -118,8 +118,8 @@ def content_uri(uri: str) -> str | None:
 def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocument:
     """Return where the document is. Raises UnusableMetadata.
 
-    uri: without white space around it; `{id}` is replaced. An http(s) URL of an IPFS gateway is
-        tried first, and then the configured gateways, since many gateways are gone.
+    uri: a URI without white space around it, with `{id}` replaced. An http(s) URL of an IPFS
+        gateway is tried first, and then the configured gateways, since many gateways are gone.
     """
     if not uri or len(uri.encode(errors="replace")) > MAX_URI_BYTES:
         raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
@@ -134,26 +134,31 @@ def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocu
         case "data":
             return _parse_data(uri)
         case "http" | "https":
-            path, host = _IPFS_PATH.match(uri), _IPFS_HOST.match(uri)
-            location = path[1] if path else host[1] + host[2] if host else ""
-            return _parse_urls(
-                uri, *(f"{base}/ipfs/{location}" for base in gateways.ipfs if location)
-            )
+            location = _ipfs_location(uri)
+            bases = gateways.ipfs if location else ()
+            return _parse_urls([uri, *(f"{base}/ipfs/{location}" for base in bases)])
         case "ipfs" if content:
-            return _parse_urls(
-                *(f"{base}/ipfs/{content.removeprefix('ipfs://')}" for base in gateways.ipfs)
-            )
+            location = content.removeprefix("ipfs://")
+            return _parse_urls([f"{base}/ipfs/{location}" for base in gateways.ipfs])
         case "ar" if content:
-            return _parse_urls(
-                *(f"{base}/{content.removeprefix('ar://')}" for base in gateways.arweave)
-            )
+            location = content.removeprefix("ar://")
+            return _parse_urls([f"{base}/{location}" for base in gateways.arweave])
         case "" | "ipfs" | "ar":
             raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI)
         case _:
             raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI_SCHEME)
 
 
-def _parse_urls(*texts: str) -> RemoteDocument:
+def _ipfs_location(url: str) -> str:
+    """Return the content id and path in the URL of an IPFS gateway; "" for another URL."""
+    if match := _IPFS_PATH.match(url):
+        return match[1]
+    if match := _IPFS_HOST.match(url):
+        return match[1] + match[2]
+    return ""
+
+
+def _parse_urls(texts: Iterable[str]) -> RemoteDocument:
     try:
         return RemoteDocument(tuple(dict.fromkeys(map(parse_http_url, texts))))
     except InvalidUrl as error:
@@ -174,12 +179,12 @@ def _parse_data(uri: str) -> InlineDocument:
     if "base64" not in parameters:
         return InlineDocument(media_type, tuple(dict.fromkeys((decoded, payload))))
     digits = _WHITE_SPACE.sub(b"", decoded).translate(_URL_SAFE).rstrip(b"=")
+    padding = b"=" * (-len(digits) % 4)
     try:
-        return InlineDocument(
-            media_type, (b64decode(digits + b"=" * (-len(digits) % 4), validate=True),)
-        )
+        content = b64decode(digits + padding, validate=True)
     except binascii.Error as error:
         raise UnusableMetadata(MetadataStatus.INVALID_TOKEN_URI) from error
+    return InlineDocument(media_type, (content,))
 
 
 def _encode(text: str) -> bytes:

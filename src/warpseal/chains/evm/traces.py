@@ -23,7 +23,7 @@ from warpseal.chains.evm.blocks import (
 from warpseal.chains.evm.facts import Creation
 
 MAX_CALL_DEPTH: Final = 1_024
-"""Calls of a transaction that may be open at the same time, its own not counted: a rule of the EVM."""
+"""Calls of a transaction that may be open at the same time, without its own; a rule of the EVM."""
 
 _CREATE_TYPES: Final = frozenset({"CREATE", "CREATE2"})
 # A call is an object and a list. The rest is for the callers, and for the reply around the trace.
@@ -31,10 +31,10 @@ _NESTING: Final = 2 * (MAX_CALL_DEPTH + 1) + 500
 
 
 class TxTrace(Struct, frozen=True, gc=False):
-    """The contracts that the calls of one transaction created, in the order of the calls; positions
-    count from 1.
+    """The contracts that the calls of a transaction created.
 
     tx_hash: None if the node does not say it.
+    creations: the contracts in the order of the calls; their positions count from 1.
     """
 
     tx_hash: bytes | None
@@ -45,14 +45,14 @@ class _Call(Struct, gc=False):
     """A call of a transaction.
 
     to: the callee, or the new contract.
-    error: why it was reverted.
+    error: the reason of a revert; None if the call succeeded.
     """
 
     type: str
     sender: str = field(name="from")
     to: str | None = None
     error: str | None = None
-    calls: list[_Call] = []
+    calls: list[_Call] = field(default_factory=list)
 
 
 class _TracedTx(Struct, gc=False, rename="camel"):
@@ -75,22 +75,20 @@ def allow_nested_traces() -> None:
 
 
 def decode_block_trace(raw_result: bytes) -> tuple[TxTrace, ...] | None:
-    """Return the traces of a debug_traceBlockByNumber result (callTracer), by transaction; None for
-    null.
+    """Return the traces of a debug_traceBlockByNumber result (callTracer); None for null.
 
-    What is reverted, and everything below it, is left out. The transaction's own contract is that
-    of its receipt, and left out as well. Raises MalformedBlock, also if the node failed to trace a
-    transaction.
+    The traces have the order of the transactions. Reverted calls and all calls below them are left
+    out. The transaction's own contract is left out as well, since its receipt has it. Raises
+    MalformedBlock, also if the node failed to trace a transaction.
     """
-    traced = decode_json(_TRACES.decode, raw_result)
-    return None if traced is None else tuple([_trace(index, tx) for index, tx in enumerate(traced)])
+    txs = decode_json(_TRACES.decode, raw_result)
+    return None if txs is None else tuple([_trace(index, tx) for index, tx in enumerate(txs)])
 
 
 def _trace(tx_index: int, tx: _TracedTx) -> TxTrace:
     if tx.result is None:
-        raise MalformedBlock(
-            f"transaction {tx_index} is not traced: {(tx.error or 'no reason')[:200]}"
-        )
+        reason = (tx.error or "no reason")[:200]
+        raise MalformedBlock(f"transaction {tx_index} is not traced: {reason}")
     tx_hash = None if tx.tx_hash is None else parse_bytes(tx.tx_hash, HASH_BYTES)
     return TxTrace(tx_hash, tuple(_creations(tx_index, tx.result)))
 
@@ -107,9 +105,7 @@ def _creations(tx_index: int, transaction: _Call) -> Iterator[Creation]:
             continue
         if call.type in _CREATE_TYPES:
             position += 1
-            address, factory = (
-                parse_bytes(call.to or "", ADDRESS_BYTES),
-                parse_bytes(call.sender, ADDRESS_BYTES),
-            )
+            address = parse_bytes(call.to or "", ADDRESS_BYTES)
+            factory = parse_bytes(call.sender, ADDRESS_BYTES)
             yield Creation(tx_index, position, address, sender, factory)
         waiting.extend(reversed(call.calls))
