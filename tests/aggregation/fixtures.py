@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.aggregation.virtual_time import InlineExecutor, now, run
 from warpseal import bls
-from warpseal.aggregation.ports import ShareArchive, SigningCheck
+from warpseal.aggregation.interfaces import ShareArchive, SigningCheck
 from warpseal.aggregation.service import AggregationRequest, SignatureAggregator
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.bls import PublicKey, SecretKey

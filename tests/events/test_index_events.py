@@ -40,7 +40,7 @@ from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.chains.evm.icm_events import ChangeKind, IcmChange, IcmReceive, IcmSend
 from warpseal.events import index_events
 from warpseal.events.index_events import IndexEvents
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
@@ -85,7 +85,7 @@ def write(
                 writer.write(chunk)
             if node_height is not None:
                 writer.write_status(
-                    ChainStatus(id_text(chain_id), node_height, is_behind, reported_at=NOW)
+                    ProgressRow(id_text(chain_id), node_height, is_behind, reported_at=NOW)
                 )
         join(writers)
 
@@ -383,7 +383,7 @@ def write_to_b(url: str, *blocks: EvmBlockFacts) -> None:
     """Write blocks of B, of which the nodes say that none is history."""
     with icm_writer(url, B, NESTED_OPTIONS) as writer:
         writer.write(blocks)
-        writer.write_status(ChainStatus(id_text(B), 0, False, reported_at=NOW))
+        writer.write_status(ProgressRow(id_text(B), 0, False, reported_at=NOW))
 
 
 @asynccontextmanager

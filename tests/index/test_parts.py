@@ -24,7 +24,7 @@ from tests.ledger.recorded import params, replayed, results_of
 from tests.store.table_facts import table_facts
 from warpseal.chains.ids import Address, parse_address
 from warpseal.errors import StartupError
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.consistency import find_inconsistencies, held_outputs, l1_balance
 from warpseal.index.database import MIGRATIONS, index_url, reading_index, writing_index
 from warpseal.index.records import PRecord, XPreLinearizationRecord, XRecord
@@ -146,7 +146,7 @@ async def test_an_index_that_does_not_exist_yet_is_down_until_it_does(tmp_path: 
         with open_writer(url, made_up_params()) as writer:
             writer.write(history)
             writer.write_status(
-                ChainStatus(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41)
+                ProgressRow(PrimaryChain.P, 55, True, stopped="unknown_type", stopped_at=41)
             )
         await index.refresh()
         (fresh,) = index.progress()

@@ -31,7 +31,7 @@ from warpseal.chains.p_blocks import PBlock
 from warpseal.errors import StartupError
 from warpseal.follow import chain_follower
 from warpseal.follow.chain_follower import ChainFollower
-from warpseal.index.checkpoint import ChainStatus, decode_status
+from warpseal.index.checkpoint import ProgressRow, decode_status
 from warpseal.index.database import index_url
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.index import Index
@@ -59,7 +59,7 @@ async def until_stopped(indexer: Indexer, folder: Path) -> dict[str, object]:
     return indexer.chains[PrimaryChain.P].as_fields()
 
 
-def read_status(folder: Path, chain: int = 0) -> ChainStatus:
+def read_status(folder: Path, chain: int = 0) -> ProgressRow:
     """Return the written status of a chain."""
     return decode_status(
         query(folder, "SELECT body FROM chain_status WHERE chain = ?", chain)[0][0]
@@ -367,10 +367,10 @@ def test_a_damaged_index_is_tried_again_after_growing_pauses_and_logged_once(
 ) -> None:
     # Some draws grow so slowly that the eleventh pause is not among the longest.
     monkeypatch.setattr("warpseal.runtime.retry.SystemRandom", partial(Random, 1))
-    statuses: list[ChainStatus] = []
+    statuses: list[ProgressRow] = []
 
     async def report(progress: ChainProgress) -> None:
-        statuses.append(ChainStatus.of(progress))
+        statuses.append(ProgressRow.of(progress))
 
     async def main() -> list[float]:
         consumer: Any = DamagedConsumer()

@@ -18,7 +18,7 @@ from tests.index.evm.fixtures import small_settings
 from tests.index.evm.histories import made_block
 from tests.index.evm.icm_histories import ABSENT, PEOPLE, RELAYERS, A, B, block_of
 from tests.index.evm.icm_rows import icm_writers, join
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
@@ -40,10 +40,10 @@ X_CHAIN_STOPPED = "indexing the x-chain stopped at block 0: wrong_genesis"
 class CatchingUpIndex:
     """An index whose P-Chain catches up and whose X-Chain stopped before its first block."""
 
-    def __init__(self, *statuses: ChainStatus) -> None:
+    def __init__(self, *statuses: ProgressRow) -> None:
         self._statuses = statuses or (
-            ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),
-            ChainStatus(PrimaryChain.X, 13, False, "wrong_genesis", 0),
+            ProgressRow(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0),
+            ProgressRow(PrimaryChain.X, 13, False, "wrong_genesis", 0),
         )
 
     def progress(self) -> Sequence[ChainProgress]:
@@ -89,15 +89,15 @@ def test_a_chain_that_catches_up_reports_its_first_height_its_rate_and_its_eta()
 
 
 def test_a_chain_without_blocks_reports_why_it_waits() -> None:
-    running = ChainStatus(PrimaryChain.P, 100, False)
-    waiting = ChainStatus(PrimaryChain.C, 0, False, waiting="no node answers")
+    running = ProgressRow(PrimaryChain.P, 100, False)
+    waiting = ProgressRow(PrimaryChain.C, 0, False, waiting="no node answers")
     states = states_of(status_of(CatchingUpIndex(running, waiting)))
     assert states["c-chain"] == IndexedChainState(waiting="no node answers")
     assert states["p-chain"].waiting is UNSET
 
 
 def test_an_indexer_that_reports_no_more_has_no_rate_and_its_chain_waits() -> None:
-    last = ChainStatus(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0, written_at=960)
+    last = ProgressRow(PrimaryChain.P, 100, False, rate_blocks_s=15.0, eta_s=2.0, written_at=960)
     status = status_of(CatchingUpIndex(last))
     waiting = "the indexer does not run: its last report is 70 s old"
     (sample,) = status.samples()
@@ -114,7 +114,7 @@ def test_a_stopped_chain_without_blocks_is_named() -> None:
 
 def test_a_chain_that_waits_for_minutes_is_named_with_what_its_nodes_replied() -> None:
     reason = "no node answers: node 0: HTTP 403 (HTML): the provider refuses this key or address"
-    last = ChainStatus(
+    last = ProgressRow(
         PrimaryChain.P, 100, False, waiting=reason, written_at=1_000, waiting_since=880
     )
     status = status_of(CatchingUpIndex(last))
@@ -194,7 +194,7 @@ async def test_metrics_count_stuck_messages_by_source_and_destination(tmp_path: 
         for chain_id, writer in writers.items():
             writer.write(blocks[chain_id])
             writer.write_status(
-                ChainStatus(id_text(chain_id), 1, False, reported_at=NOW, written_at=NOW)
+                ProgressRow(id_text(chain_id), 1, False, reported_at=NOW, written_at=NOW)
             )
         join(writers)
     status, settings = EvmIndexStatus(lambda: NOW), small_settings(url)

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from tests.eventually import until
 from warpseal.cli.index import describe_chain
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.indexer.status import EvmIndexStatus
 from warpseal.ops.health.checks import indexer_check
 from warpseal.ops.health.registry import CheckOutcome
@@ -45,7 +45,7 @@ async def log_two_waits(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]
     return logged_waits(caplog)
 
 
-def assert_wait_is_shown(row: ChainStatus) -> None:
+def assert_wait_is_shown(row: ProgressRow) -> None:
     """Assert that the health check of indexes fails for a chain that waits, and that `index status`
     says since when and why.
     """

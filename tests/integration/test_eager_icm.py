@@ -21,7 +21,7 @@ from tests.integration.test_delivery import METRIC, QUICK, chain_of, count_reque
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.events import index_events
 from warpseal.icm import signer
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.warp.ids import ChainID, id_text
 from warpseal.warp.message import AddressedCall, UnsignedMessage
 from warpseal_simnet.plan import L1Plan, Plan
@@ -51,7 +51,7 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
         with icm_writer(index_url, chain_id) as writer:
             writer.write([block])
             writer.write_status(
-                ChainStatus(id_text(chain_id), block.number, False, reported_at=int(time.time()))
+                ProgressRow(id_text(chain_id), block.number, False, reported_at=int(time.time()))
             )
 
     def stored(query: str) -> list[tuple[Any, ...]]:

@@ -27,7 +27,7 @@ from tests.integration.l1_daemon import run_l1_network
 from tests.integration.test_forecast import HALF, QUICK
 from tests.store.conftest import postgres_server, postgres_url
 from warpseal.cli.main import main
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.warp.ids import P_CHAIN, id_text
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
@@ -237,7 +237,7 @@ async def test_a_height_that_no_database_holds_ends_no_event_source_and_no_signi
             with icm_writer(index_url, chain_id) as writer:
                 writer.write([made_block(0)])
                 writer.write_status(
-                    ChainStatus(id_text(chain_id), node_height, False, reported_at=int(time.time()))
+                    ProgressRow(id_text(chain_id), node_height, False, reported_at=int(time.time()))
                 )
         rpc = f"{network.node_uri}/ext/bc"
         keys = {

@@ -16,7 +16,7 @@ from typing import Final
 
 from warpseal.aggregation.errors import Overloaded
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.ports import PeerClient
+from warpseal.aggregation.interfaces import PeerClient
 from warpseal.aggregation.round import AggregationRound
 from warpseal.warp.ids import SubnetID, id_text
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from warpseal.aggregation.ask_schedule import Ask
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.ports import ActivitySource, PeerClient, SentRequest, SubnetTracking
+from warpseal.aggregation.interfaces import ActivitySource, PeerClient, SentRequest, SubnetTracking
 from warpseal.aggregation.resolve import ResolvedRequest
 from warpseal.aggregation.round import AggregationRound
 from warpseal.aggregation.shortfall import explain

@@ -6,7 +6,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from warpseal.aggregation.ports import ShareArchive
+from warpseal.aggregation.interfaces import ShareArchive
 from warpseal.aggregation.resolve import ResolvedRequest
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.verification import stored_signature

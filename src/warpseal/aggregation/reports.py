@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from warpseal.aggregation.interfaces import AggregationMetrics
 from warpseal.aggregation.last_hour import LastHour
-from warpseal.aggregation.ports import AggregationMetrics
 from warpseal.aggregation.request_course import OK, AggregationRecord, RequestCourse
 from warpseal.runtime.tracing import active_trace
 

@@ -23,7 +23,7 @@ from warpseal.aggregation.errors import (
     WrongNetwork,
     WrongSigningSubnet,
 )
-from warpseal.aggregation.ports import (
+from warpseal.aggregation.interfaces import (
     ChainSource,
     EpochSource,
     ProposedHeightSource,

@@ -8,8 +8,8 @@ from typing import Final
 
 from cachetools import LRUCache, TTLCache
 
+from warpseal.aggregation.interfaces import AggregationMetrics, ShortfallListener
 from warpseal.aggregation.members import MemberRecord
-from warpseal.aggregation.ports import AggregationMetrics, ShortfallListener
 from warpseal.warp.ids import MessageID, NodeID, node_id_text
 from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.quorum_shortfall import QuorumShortfall

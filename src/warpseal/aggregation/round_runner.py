@@ -23,15 +23,15 @@ from warpseal.aggregation.caches import SignatureCaches
 from warpseal.aggregation.caller import AskRecord, Caller
 from warpseal.aggregation.errors import Overloaded, QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.members import MemberRecord
-from warpseal.aggregation.peer_requests import PeerRequests
-from warpseal.aggregation.ports import (
+from warpseal.aggregation.interfaces import (
     ActivitySource,
     PeerClient,
     ShareArchive,
     SubnetTracking,
     ValidatorSetSource,
 )
+from warpseal.aggregation.members import MemberRecord
+from warpseal.aggregation.peer_requests import PeerRequests
 from warpseal.aggregation.refusals import RefusalRules
 from warpseal.aggregation.resolve import ResolvedRequest
 from warpseal.aggregation.result_cache import SignedResult

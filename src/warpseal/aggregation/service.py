@@ -19,8 +19,7 @@ from warpseal.aggregation.caches import SignatureCaches
 from warpseal.aggregation.caller import Caller
 from warpseal.aggregation.errors import QuorumImpossible, QuorumNotReached
 from warpseal.aggregation.goals import QuorumGoal
-from warpseal.aggregation.pinned_messages import PinnedMessages
-from warpseal.aggregation.ports import (
+from warpseal.aggregation.interfaces import (
     ActivitySource,
     AggregationMetrics,
     ChainSource,
@@ -33,6 +32,7 @@ from warpseal.aggregation.ports import (
     SubnetTracking,
     ValidatorSetSource,
 )
+from warpseal.aggregation.pinned_messages import PinnedMessages
 from warpseal.aggregation.reports import AggregationReports
 from warpseal.aggregation.request_course import OK, RequestCourse
 from warpseal.aggregation.resolve import AggregationRequest, Resolver

@@ -18,7 +18,7 @@ from time import thread_time
 from typing import Final, TypeVar
 
 from warpseal.aggregation.bad_shares import BadShareFinder, SearchStep, ShareUnderTest
-from warpseal.aggregation.ports import ShareArchive, ValidatorSetSource
+from warpseal.aggregation.interfaces import ShareArchive, ValidatorSetSource
 from warpseal.aggregation.result_cache import SignedResult
 from warpseal.aggregation.round_shares import (
     Check,

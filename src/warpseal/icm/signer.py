@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from warpseal.aggregation.admission import RoundAdmission
 from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted, WrongNetwork
-from warpseal.aggregation.ports import SubnetLookup
+from warpseal.aggregation.interfaces import SubnetLookup
 from warpseal.aggregation.resolve import AggregationRequest
 from warpseal.aggregation.service import Aggregation
 from warpseal.delivery.errors import DestinationUnavailable

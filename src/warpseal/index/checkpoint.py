@@ -27,7 +27,7 @@ class Checkpoint(Struct, frozen=True):
     proposer: Proposer | None = None
 
 
-class ChainStatus(Struct, frozen=True):
+class ProgressRow(Struct, frozen=True):
     """The row in which the indexer stores the progress of a chain.
 
     It stays beside `ChainProgress`, because databases of earlier versions hold its fields: any
@@ -64,7 +64,7 @@ class ChainStatus(Struct, frozen=True):
     documents: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, progress: ChainProgress) -> ChainStatus:
+    def of(cls, progress: ChainProgress) -> ProgressRow:
         """Return the row of a progress; a stopped chain has no pace."""
         stop = progress.stop or ChainStop("")
         is_running = progress.stop is None
@@ -101,6 +101,6 @@ class ChainStatus(Struct, frozen=True):
         )
 
 
-def decode_status(raw: bytes) -> ChainStatus:
+def decode_status(raw: bytes) -> ProgressRow:
     """Return the status of a row."""
-    return msgspec.msgpack.decode(bytes(raw), type=ChainStatus)
+    return msgspec.msgpack.decode(bytes(raw), type=ProgressRow)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from warpseal.chains.ids import Address
 from warpseal.index import block_reader, staking_reader, tx_reader
-from warpseal.index.checkpoint import ChainStatus, decode_status
+from warpseal.index.checkpoint import ProgressRow, decode_status
 from warpseal.index.database import MIGRATIONS
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.keys import CHAINS
@@ -233,7 +233,7 @@ class _BlockRow(NamedTuple):
 
 
 def _combine(
-    chain: PrimaryChain, block: _BlockRow | None, status: ChainStatus | None
+    chain: PrimaryChain, block: _BlockRow | None, status: ProgressRow | None
 ) -> ChainProgress:
     if status is None:
         progress = ChainProgress(chain=chain.value, waiting=NOT_BEGUN)

@@ -29,7 +29,7 @@ from warpseal.index.block_writer import (
     read_checkpoint,
 )
 from warpseal.index.bulk import IdTable
-from warpseal.index.checkpoint import ChainStatus, Checkpoint
+from warpseal.index.checkpoint import Checkpoint, ProgressRow
 from warpseal.index.database import translate_bad_rows, translate_errors
 from warpseal.index.keys import NUMBERS, C, P, X
 from warpseal.index.raw_blocks import (
@@ -188,7 +188,7 @@ class IndexWriter:
             self._id_table.flush(connection)
             batch.flush()
 
-    def write_status(self, status: ChainStatus) -> None:
+    def write_status(self, status: ProgressRow) -> None:
         """Write the status of a chain."""
         row = (
             NUMBERS[PrimaryChain(status.chain)],

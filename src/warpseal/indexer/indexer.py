@@ -16,7 +16,7 @@ from warpseal.follow.blocks import StopReason
 from warpseal.follow.c_chain_source import CChainSource
 from warpseal.follow.chain_follower import ChainConsumer, ChainFollower
 from warpseal.follow.sources import ContainerSource, LinearSource, PChainSource
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.rebuild import RebuildFailed, RowRebuilder
 from warpseal.index.writer import IndexWriter
@@ -75,7 +75,7 @@ class Indexer:
                         # The status may be in a part of the file that is not damaged.
                         reason = StopReason.INDEX_DAMAGED.value
                         stops = (
-                            ChainStatus(name, 0, False, reason, detail=error.reason)
+                            ProgressRow(name, 0, False, reason, detail=error.reason)
                             for name in self.chains
                         )
                         await self._write_statuses(stops)
@@ -88,7 +88,7 @@ class Indexer:
                 )
                 reason = StopReason.CONTRADICTION.value
                 await self._write_statuses(
-                    [ChainStatus(error.chain, 0, False, reason, error.height, str(error))]
+                    [ProgressRow(error.chain, 0, False, reason, error.height, str(error))]
                 )
                 await asyncio.sleep(settings.retry_stopped_s)
                 continue
@@ -112,16 +112,16 @@ class Indexer:
         # No node has been called, so nothing proves that the index is not behind.
         now = int(time.time())
         await self._write_statuses(
-            ChainStatus(name, 0, True, waiting=waiting, written_at=now) for name in self.chains
+            ProgressRow(name, 0, True, waiting=waiting, written_at=now) for name in self.chains
         )
 
     async def _report(self, progress: ChainProgress) -> None:
-        await self._write_status(ChainStatus.of(progress))
+        await self._write_status(ProgressRow.of(progress))
 
-    async def _write_status(self, status: ChainStatus) -> None:
+    async def _write_status(self, status: ProgressRow) -> None:
         await self._worker.run(IndexWriter, IndexWriter.write_status, status)
 
-    async def _write_statuses(self, statuses: Iterable[ChainStatus]) -> None:
+    async def _write_statuses(self, statuses: Iterable[ProgressRow]) -> None:
         for status in statuses:
             with suppress(StoreDown):
                 await self._write_status(status)

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.heights import HeightChoice, HeightChooser
+from warpseal.l1.interfaces import EvmLogReader, FindQuorum, ReadProgress
 from warpseal.l1.manager_logs import ManagerLogs
 from warpseal.l1.origins import OriginFinder
-from warpseal.l1.ports import EvmLogReader, FindQuorum, ReadProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.settings import L1Settings
 from warpseal.l1.transactions import TransactionFinder

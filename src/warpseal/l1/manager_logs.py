@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from warpseal.forwarding.evm.log_filter import SEND_WARP_MESSAGE, EvmLog, LogFilter, LogsRefused
 from warpseal.l1.errors import ManagerLogsProgress
-from warpseal.l1.ports import EvmLogReader
+from warpseal.l1.interfaces import EvmLogReader
 from warpseal.l1.settings import L1Settings
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.values import RegistrationOrigin

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from warpseal.l1.bootstrap import BootstrapSearch
 from warpseal.l1.errors import OriginNotIndexed, OriginProgress, ProofMismatch, TransactionNotFound
+from warpseal.l1.interfaces import L1TransactionIndex, ReadProgress
 from warpseal.l1.manager_logs import ManagerLogs
-from warpseal.l1.ports import L1TransactionIndex, ReadProgress
 from warpseal.l1.request import L1Request
 from warpseal.l1.transactions import TransactionFinder
 from warpseal.messages.attestation import Attestation

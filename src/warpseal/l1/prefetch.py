@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from warpseal.aggregation.errors import QuorumImpossible, SubnetNotConverted
-from warpseal.aggregation.ports import SubnetLookup
+from warpseal.aggregation.interfaces import SubnetLookup
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import InvalidRequest

@@ -18,7 +18,7 @@ from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.chains.x_txs import parse_x_tx
 from warpseal.l1.errors import TransactionNotFound
-from warpseal.l1.ports import L1Platform, L1TransactionIndex
+from warpseal.l1.interfaces import L1Platform, L1TransactionIndex
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, derive_attestation
 from warpseal.messages.errors import NoMessage, UndecodableTransaction

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from warpseal.chains.p_txs import SetL1ValidatorWeightTx, parse_p_tx
-from warpseal.l1.ports import L1Platform, L1TransactionIndex
+from warpseal.l1.interfaces import L1Platform, L1TransactionIndex
 from warpseal.l1.request import PresentStatement, SupersededStatement
 from warpseal.l1.settings import L1Settings
 from warpseal.messages.attestation import Attestation, build_message

@@ -28,7 +28,7 @@ from warpseal.chains.evm.blocks import decode_block, decode_receipts
 from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 from warpseal.chains.evm.nft_document import NftFields
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.database import reading_index
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
@@ -156,7 +156,7 @@ def facts_of(chain: ServedChain, first: int = 0) -> list[EvmBlockFacts]:
     return facts
 
 
-def status_of(chain: ServedChain, **changes: Any) -> ChainStatus:
+def status_of(chain: ServedChain, **changes: Any) -> ProgressRow:
     """Return the status that an indexer writes which has all blocks."""
     fields: dict[str, Any] = {
         "chain": id_text(chain.blockchain_id),
@@ -165,7 +165,7 @@ def status_of(chain: ServedChain, **changes: Any) -> ChainStatus:
         "reported_at": s.NOW,
         "written_at": s.NOW,
     }
-    return ChainStatus(**{**fields, **changes})
+    return ProgressRow(**{**fields, **changes})
 
 
 @contextmanager

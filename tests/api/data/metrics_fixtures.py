@@ -21,7 +21,7 @@ from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.forwarding.evm.forwarder import forward_chain
 from warpseal.forwarding.evm.reads import EvmChainReader
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.evm.records import EvmChainIdentity
@@ -87,7 +87,7 @@ def write_chain(url: str, chain: MadeChain, now: float) -> None:
         writer.begin(first, chain.blocks[0].parent_hash)
         writer.write(chain.blocks)
         height = chain.blocks[-1].number + (0 if chain.is_current else 5)
-        status = ChainStatus(
+        status = ProgressRow(
             id_text(chain.blockchain_id), height, False, reported_at=int(now), written_at=int(now)
         )
         writer.write_status(status)

@@ -25,7 +25,7 @@ from warpseal.api.data.endpoints import ENDPOINTS
 from warpseal.api.data.endpoints import ICM as ICM_TAG
 from warpseal.api.openapi.examples import load_examples
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.evm import icm_queries
 from warpseal.index.evm.records import IcmQuery
 from warpseal.resources.evm import IcmStatus
@@ -49,7 +49,7 @@ def write_chains(
             writer.write(blocks[chain_id])
             height = len(blocks[chain_id]) - 1 if node_height is None else node_height
             writer.write_status(
-                ChainStatus(id_text(chain_id), height, False, reported_at=s.NOW, written_at=s.NOW)
+                ProgressRow(id_text(chain_id), height, False, reported_at=s.NOW, written_at=s.NOW)
             )
         join(writers)
 

@@ -13,7 +13,7 @@ from tests.index.evm.fixtures import CHAIN_ID, IDENTITY, open_engine, open_index
 from tests.index.evm.histories import START, History, address, hash_of, made_block, transfer
 from tests.store.table_facts import table_names
 from warpseal.index.block_writer import OutOfOrder
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.errors import IndexMoved
 from warpseal.index.evm.database import MIGRATIONS, evm_index_url
 from warpseal.index.evm.records import EvmCheckpoint
@@ -122,7 +122,7 @@ async def test_freshness_names_heights_status_and_gaps(any_index_url: str) -> No
                 START + 18,
             )
             assert (fresh.is_node_behind, fresh.traced_height, fresh.stopped) == (True, None, None)
-            status = ChainStatus(PrimaryChain.C, 12, False, "contradiction", reported_at=now - 10)
+            status = ProgressRow(PrimaryChain.C, 12, False, "contradiction", reported_at=now - 10)
             writer.write_status(status)
             writer.traces.write(0, 7, [], [5])
             fresh = await index.progress()

@@ -16,7 +16,7 @@ from tests.indexer.evm_chains import ServedChain
 from tests.indexer.evm_node import EvmReplayNode
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.forwarding.settings import EvmRpcSettings
-from warpseal.index.checkpoint import ChainStatus, decode_status
+from warpseal.index.checkpoint import ProgressRow, decode_status
 from warpseal.index.database import reading_index
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions
@@ -65,15 +65,15 @@ class Indexing:
         """Wait until a block is written."""
         await until(lambda: (self.height(chain) or 0) >= height)
 
-    async def until_stopped(self, chain: ServedChain) -> ChainStatus:
+    async def until_stopped(self, chain: ServedChain) -> ProgressRow:
         """Wait until a chain stops; return its status as readers find it."""
         return await self.until_status(chain, lambda status: bool(status.stopped))
 
     async def until_status(
-        self, chain: ServedChain, is_wanted: Callable[[ChainStatus], bool]
-    ) -> ChainStatus:
+        self, chain: ServedChain, is_wanted: Callable[[ProgressRow], bool]
+    ) -> ProgressRow:
         """Wait until the status of a chain is as wanted; return it as readers find it."""
-        statuses: list[ChainStatus] = []
+        statuses: list[ProgressRow] = []
 
         def is_found() -> bool:
             with suppress(DriverError):

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from warpseal.index.evm.holders import DROPPED
 from warpseal.index.evm.keys import balance_of, nft_asset, rank_of, unpack
-from warpseal.index.evm.queries import ChainState, first_block, read_state
+from warpseal.index.evm.queries import EvmIndexState, first_block, read_state
 from warpseal.index.evm.records import HolderPage, MissingResults
 from warpseal.index.evm.resources import ContractRow, read_contracts
 from warpseal.index.read_session import ReadSession
@@ -503,7 +503,7 @@ def _select(
     return selected, end
 
 
-def _has_state(session: ReadSession, state: ChainState, block: int) -> bool:
+def _has_state(session: ReadSession, state: EvmIndexState, block: int) -> bool:
     """Return whether the index knows all rows of holders as they were after a block."""
     first = state.chain.first_height
     for (until,) in session.rows(_DROPPED_UNTIL, DROPPED):

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from warpseal.chains.evm.icm_events import ChangeKind, Outcome, PayloadKind, message_id
 from warpseal.index.evm.keys import IcmState, block_key, height_of, tx_key_of, unpack
-from warpseal.index.evm.queries import MAX_SCANNED, ChainState, first_block, read_state
+from warpseal.index.evm.queries import MAX_SCANNED, EvmIndexState, first_block, read_state
 from warpseal.index.evm.records import (
     IcmBatch,
     IcmKey,
@@ -434,7 +434,7 @@ def icm_page(
 
 def _page_bounds(
     session: ReadSession,
-    state: ChainState,
+    state: EvmIndexState,
     chain: ChainID,
     query: IcmQuery,
     before: IcmPosition | None,
@@ -609,7 +609,7 @@ def icm_stuck(session: ReadSession, since: Mapping[ChainID, int]) -> Mapping[Cha
 
 
 def _stuck_ranges(
-    session: ReadSession, state: ChainState, since: Mapping[ChainID, int]
+    session: ReadSession, state: EvmIndexState, since: Mapping[ChainID, int]
 ) -> list[_StuckRange]:
     """Return the range of each destination that has open messages.
 
@@ -625,7 +625,7 @@ def _stuck_ranges(
     return ranges
 
 
-def _first_key(session: ReadSession, state: ChainState, time: int) -> int:
+def _first_key(session: ReadSession, state: EvmIndexState, time: int) -> int:
     return block_key(first_block(session, state.chain.first_height, state.height, time))
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from warpseal.errors import DAY_S
-from warpseal.index.checkpoint import ChainStatus, decode_status
+from warpseal.index.checkpoint import ProgressRow, decode_status
 from warpseal.index.evm.keys import (
     BLOCK_PARTITION_BITS,
     MAX_HEIGHT,
@@ -152,7 +152,7 @@ class EvmPage(Page[T_co], frozen=True):
     missing: MissingResults = NOTHING_MISSING
 
 
-class ChainState(Struct, frozen=True):
+class EvmIndexState(Struct, frozen=True):
     """How far the chain is written and derived.
 
     height, time: the last block whose rows are derived.
@@ -172,7 +172,7 @@ class ChainState(Struct, frozen=True):
         return str(unpack(self.chain.evm_chain_id))
 
 
-def read_state(session: ReadSession) -> ChainState | None:
+def read_state(session: ReadSession) -> EvmIndexState | None:
     """Return the state; None without blocks."""
     rows = session.rows(SELECT_CHAIN)
     chain = EvmChainRow(*rows[0]) if rows else None
@@ -191,7 +191,7 @@ def read_state(session: ReadSession) -> ChainState | None:
         if first_gap <= height:
             gap = first_gap
     traced = min(height, last_traced)
-    return ChainState(chain, height, time, traced if traced >= chain.first_height else None, gap)
+    return EvmIndexState(chain, height, time, traced if traced >= chain.first_height else None, gap)
 
 
 def first_block(session: ReadSession, first: int, last: int, time: int) -> int:
@@ -209,7 +209,7 @@ def read_heights(session: ReadSession) -> Heights:
     return {bytes(raw).hex()[:_ID_DIGITS]: height for raw, height in session.rows(_HEIGHTS)}
 
 
-def read_status(session: ReadSession) -> ChainStatus | None:
+def read_status(session: ReadSession) -> ProgressRow | None:
     """Return the status that the indexer wrote last."""
     rows = session.rows("SELECT body FROM chain_status")
     return decode_status(rows[0][0]) if rows else None

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from warpseal.chains.evm.facts import EvmBlockFacts, MetadataUpdate, NftTransfer, TokenStandard
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.columns import encode
 from warpseal.index.database import translate_errors
 from warpseal.index.evm import contracts, documents
@@ -240,7 +240,7 @@ class EvmIndexWriter:
         assert checkpoint is not None
         return checkpoint
 
-    def write_status(self, status: ChainStatus) -> None:
+    def write_status(self, status: ProgressRow) -> None:
         """Write the status of the chain, with the outcomes of its documents since the start."""
         status = replace(status, documents=dict(self.documents.outcomes))
         with self._session.adding() as connection:

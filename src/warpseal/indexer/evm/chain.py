@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.indexer.evm.nodes import ChainNodes
 from warpseal.resources.progress import ChainProgress
@@ -85,9 +85,9 @@ class EvmChainContext:
 
     async def report(self, progress: ChainProgress) -> None:
         """Write the progress of the chain."""
-        await self.write_status(ChainStatus.of(progress))
+        await self.write_status(ProgressRow.of(progress))
 
-    async def write_status(self, status: ChainStatus) -> None:
+    async def write_status(self, status: ProgressRow) -> None:
         """Write the status of the chain."""
         await self.write(EvmIndexWriter.write_status, status)
 

@@ -29,7 +29,7 @@ from warpseal.errors import StartupError
 from warpseal.follow.chain_follower import ChainFollower
 from warpseal.forwarding.evm.sockets import EvmSockets
 from warpseal.forwarding.settings import EvmRpcSettings
-from warpseal.index.checkpoint import ChainStatus
+from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.database import file_number, rebuild_hint
 from warpseal.index.errors import IndexDamaged
 from warpseal.index.evm.database import writing_evm_index
@@ -253,7 +253,7 @@ class IndexedChain:
             )
             now = int(time.time())
             await context.write_status(
-                ChainStatus(self._name, 0, True, waiting=waiting, written_at=now)
+                ProgressRow(self._name, 0, True, waiting=waiting, written_at=now)
             )
 
     async def _index(self, context: EvmChainContext, decoding: Executor) -> None:
