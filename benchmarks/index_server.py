@@ -29,9 +29,11 @@ from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.routes import api_app
-from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
+from warpseal.api.signing.endpoints import AggregatorEndpoints
+from warpseal.api.signing.signing_service import SigningService
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
+from warpseal.api.status.probe_bodies import ReadyFields
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.index.database import index_url
@@ -106,11 +108,11 @@ async def serve_data_api(services: DataServices, *, has_grpc: bool = False) -> N
         "127.0.0.1", 0, trusted_proxies=(ip_network("127.0.0.1"),) if has_grpc else ()
     )
     data_settings, metrics = DataApiSettings(), Metrics()
-    signing, data = StartupGate[SigningServices](), StartupGate[DataServices]()
+    signing, data = StartupGate[SigningService](), StartupGate[DataServices]()
     data_api = DataApi(data, api_settings, data_settings)
     aggregator = AggregatorEndpoints(signing, api_settings, metrics)
     status = StatusEndpoints(NoStatus(), api_settings, AllowedHosts(()), 0, asyncio.Event())
-    probes = ProbeEndpoints(signing, HealthRegistry(HealthSettings()))
+    probes = ProbeEndpoints(HealthRegistry(HealthSettings()), ReadyFields())
     app = api_app(aggregator, probes, status, data_api, api_settings, metrics)
     server = HttpServer(app, Listener(api_settings.api_host, 0), api_settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

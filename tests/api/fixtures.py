@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -23,10 +24,11 @@ from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.routes import api_app
-from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
+from warpseal.api.signing.endpoints import AggregatorEndpoints
+from warpseal.api.signing.signing_service import SigningService
 from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.endpoints import StatusEndpoints
-from warpseal.api.status.probe_bodies import BackgroundState, StoreState
+from warpseal.api.status.probe_bodies import BackgroundState, ReadyFields, StoreState
 from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.delivery.destination import DestinationEpoch
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
@@ -138,6 +140,7 @@ class ScriptedAggregator:
 
     act: Callable[[AggregationRequest], Awaitable[Aggregation]] | None = None
     requests: list[AggregationRequest] = field(default_factory=list)
+    first_signed: SignedRequest | None = None
 
     async def aggregate(self, request: AggregationRequest) -> Aggregation:
         self.requests.append(request)
@@ -221,7 +224,7 @@ class ScriptedPreflight:
     act: Callable[[PreflightRequest], Awaitable[PreflightAnswer]] | None = None
     requests: list[PreflightRequest] = field(default_factory=list)
 
-    async def verify(self, request: PreflightRequest) -> PreflightAnswer:
+    async def check(self, request: PreflightRequest) -> PreflightAnswer:
         self.requests.append(request)
         return PREFLIGHT_BODY if self.act is None else await self.act(request)
 
@@ -233,10 +236,34 @@ class ScriptedReadiness:
     subnets: Sequence[SubnetReadiness] = (SubnetReadiness(PRIMARY_NETWORK, True, 67, 100, ()),)
     is_fresh: bool = True
     connections: Mapping[NodeID, DisconnectedNode] = field(default_factory=dict)
-    underfunded: Mapping[SubnetID, Sequence[MissingSigner]] = field(default_factory=dict)
+    underfunded_validators: Mapping[SubnetID, Sequence[MissingSigner]] = field(default_factory=dict)
 
     def readiness(self) -> Sequence[SubnetReadiness]:
         return self.subnets
+
+    def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None:
+        return self.connections.get(node_id)
+
+    def underfunded(self, subnet_id: SubnetID) -> Sequence[MissingSigner]:
+        return self.underfunded_validators.get(subnet_id, ())
+
+
+class StoredMessages:
+    """A store with one message."""
+
+    async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
+        return MESSAGE if message_id == MESSAGE.id else None
+
+
+class CountingNodes:
+    """Nodes that know the primary chains, and count the calls."""
+
+    def __init__(self) -> None:
+        self.chain_lookups = 0
+
+    async def primary_chains(self, network_id: int) -> PrimaryChains:
+        self.chain_lookups += 1
+        return CHAINS
 
 
 @dataclass
@@ -260,12 +287,12 @@ class ScriptedStatus:
         return msgspec.structs.replace(self.document, validators=public)
 
 
-class CountingGate(StartupGate[SigningServices]):
+class CountingGate(StartupGate[SigningService]):
     """Counts the requests that have waited."""
 
     waits = 0
 
-    async def wait(self, timeout_s: float | None = None) -> SigningServices:
+    async def wait(self, timeout_s: float | None = None) -> SigningService:
         self.waits += 1
         return await super().wait(timeout_s)
 
@@ -296,16 +323,20 @@ class ApiSetup:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     interval_s: float = 2.0
     write_timeout_s: float = 20.0
-    chain_lookups: int = 0
-    first_signed: SignedRequest | None = None
+    nodes: CountingNodes = field(default_factory=CountingNodes)
     metrics: Metrics = field(default_factory=Metrics)
     gate: CountingGate = field(default_factory=lambda: CountingGate(timeout_s=60.0))
+    probes: ProbeEndpoints | None = field(default=None, init=False)
 
     def parts(self) -> ApiParts:
+        fields = ReadyFields()
+        fields.refresh = self.refresh_status
+        for name in BackgroundState.__struct_fields__:
+            fields.register(name, partial(self._background_field, name))
+        aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
+        self.probes = probes = ProbeEndpoints(self._checks(), fields, self.counted)
         if self.network_id is not None:
             self.open(self.network_id)
-        aggregator = AggregatorEndpoints(self.gate, self.settings, self.metrics)
-        probes = ProbeEndpoints(self.gate, self._checks(), self.counted)
         gate = StartupGate[DataServices]()
         if self.data_services is not None:
             gate.open(self.data_services)
@@ -325,24 +356,17 @@ class ApiSetup:
         return api_app(aggregator, probes, status, data, self.settings, self.metrics)
 
     def open(self, network_id: int) -> None:
-        services = SigningServices(
-            network_id=network_id,
-            aggregate=self.aggregator.aggregate,
-            l1_message=self.l1_messages.get,
-            explain_l1_message=self.deliveries.explain_l1,
-            deliver=self.deliveries.sign,
-            deliver_l1_message=self.deliveries.sign_l1,
-            readiness=self.readiness.readiness,
-            background=lambda: self.background,
-            missing_connection=self.readiness.connections.get,
-            underfunded=lambda subnet_id: self.readiness.underfunded.get(subnet_id, ()),
-            refresh_status=self.refresh_status,
-            verify=self.preflight.verify,
-            primary_chains=self._primary_chains,
-            first_signed=lambda: self.first_signed,
-            find_message=self._find_message,
+        signers: Sequence[Any] = (
+            self.aggregator,
+            self.l1_messages,
+            self.deliveries,
+            self.preflight,
+            StoredMessages(),
+            self.nodes,
         )
-        self.gate.open(services)
+        self.gate.open(SigningService(network_id, *signers))
+        assert self.probes is not None
+        self.probes.open(self.readiness)
 
     def _checks(self) -> HealthRegistry:
         subnets = {subnet.subnet_id: subnet for subnet in self.readiness.subnets}
@@ -358,12 +382,8 @@ class ApiSetup:
         )
         return checks
 
-    async def _find_message(self, message_id: MessageID) -> UnsignedMessage | None:
-        return MESSAGE if message_id == MESSAGE.id else None
-
-    async def _primary_chains(self) -> PrimaryChains:
-        self.chain_lookups += 1
-        return CHAINS
+    def _background_field(self, name: str) -> Any:
+        return getattr(self.background, name)
 
     def with_settings(self, **changes: object) -> ApiSetup:
         return replace(self, settings=msgspec.structs.replace(self.settings, **changes))

@@ -21,7 +21,8 @@ from warpseal.api.http.server import HttpServer
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.node.app import switch_paths
 from warpseal.api.routes import api_app, metrics_api_app, metrics_app
-from warpseal.api.signing.endpoints import AggregatorEndpoints, SigningServices
+from warpseal.api.signing.endpoints import AggregatorEndpoints
+from warpseal.api.signing.signing_service import SigningService
 from warpseal.api.status.endpoints import StatusEndpoints
 from warpseal.api.status.probes import MetricsPage, ProbeEndpoints
 from warpseal.config.keys import Config
@@ -56,7 +57,7 @@ async def open_ports(
     stopping: set when the daemon stops.
     """
     registries, timeout_s = Registries(config, loggers), config.aggregation.default_timeout_s
-    signing, data = StartupGate[SigningServices](timeout_s), StartupGate[DataServices](timeout_s)
+    signing, data = StartupGate[SigningService](timeout_s), StartupGate[DataServices](timeout_s)
     registries.starting_gates += (signing, data)
     usage_access = UsageAccess(config.usage.readers, config.node_api.admin_token)
     data_api = DataApi(
@@ -66,6 +67,9 @@ async def open_ports(
         "signing_gate": signing,
         "data_gate": data,
         "admission": data_api.access,
+        "probes": ProbeEndpoints(
+            registries.health, registries.ready, config.validators.ready_subnet_ids
+        ),
     }
     async with AsyncExitStack() as stack:
         await open_stage(Stage.PORTS, config, stack, opened, registries)
@@ -76,7 +80,7 @@ async def open_ports(
 def _build_servers(
     registries: Registries,
     listeners: Mapping[str, Listener],
-    signing: StartupGate[SigningServices],
+    signing: StartupGate[SigningService],
     data_api: DataApi,
     opened: Mapping[str, Any],
     stopping: asyncio.Event,
@@ -84,7 +88,7 @@ def _build_servers(
     config, metrics = registries.config, registries.metrics
     settings = config.api
     aggregator = AggregatorEndpoints(signing, settings, metrics)
-    probes = ProbeEndpoints(signing, registries.health, config.validators.ready_subnet_ids)
+    probes: ProbeEndpoints = opened["probes"]
     status = DaemonStatus(registries, probes, opened["node_api"].aliases)
     hosts = AllowedHosts(config.node_api.allowed_hosts)
     status_endpoints = StatusEndpoints(status, settings, hosts, listeners["metrics"].port, stopping)

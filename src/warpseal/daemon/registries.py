@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.status.document import utc_text
-from warpseal.api.status.probe_bodies import BackgroundState
+from warpseal.api.status.probe_bodies import ReadyFields
 from warpseal.config.keys import Config
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import HealthSample
@@ -87,21 +87,6 @@ class StatusSections:
             self._offset_s = offset_s
 
 
-class ReadyFields:
-    """The fields of `/ready` about parts that signing does not need."""
-
-    def __init__(self) -> None:
-        self._fields: dict[str, Callable[[], Any]] = {}
-
-    def register(self, name: str, read: Callable[[], Any]) -> None:
-        """Add a field of BackgroundState; `read` may return UNSET."""
-        self._fields[name] = read
-
-    def read(self) -> BackgroundState:
-        """Return all fields."""
-        return BackgroundState(**{name: read() for name, read in self._fields.items()})
-
-
 class Registries:
     """Where subsystems register what others read. They exist before the network is known.
 
@@ -120,6 +105,7 @@ class Registries:
         self.ready = ReadyFields()
         self.refreshers: list[Callable[[], Awaitable[None]]] = []
         self.metrics.refresh = self.refresh
+        self.ready.refresh = self.refresh
         self.metrics.samples.register(HealthSample, lambda: [HealthSample(self.health.results())])
         self.started_at = time.time()
         self.starting_gates: list[StartupGate[Any]] = []

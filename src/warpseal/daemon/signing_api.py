@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.signing.endpoints import SigningServices
+from warpseal.api.signing.signing_service import SigningService
+from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.daemon.core import Core
 from warpseal.daemon.l1 import L1
 from warpseal.daemon.validators import ValidatorNetwork
@@ -20,7 +21,8 @@ from warpseal.delivery.service import DeliveryService
 async def open_signing_api(
     core: Core,
     tasks: asyncio.TaskGroup,
-    signing_gate: StartupGate[SigningServices],
+    signing_gate: StartupGate[SigningService],
+    probes: ProbeEndpoints,
     validators: ValidatorNetwork,
     signing: SignatureAggregator,
     l1: L1,
@@ -28,22 +30,15 @@ async def open_signing_api(
     preflight: Preflight,
 ) -> AsyncIterator[None]:
     """Let requests pass. The health checks of all that signs are registered by then."""
-    services = SigningServices(
-        network_id=core.network_id,
-        aggregate=signing.aggregate,
-        l1_message=l1.messages.get,
-        explain_l1_message=delivery.explain_l1,
-        deliver=delivery.sign,
-        deliver_l1_message=delivery.sign_l1,
-        verify=preflight.check,
-        first_signed=lambda: signing.first_signed,
-        find_message=core.store.archive.find_message,
-        primary_chains=lambda: core.upstream.view.primary_chains(core.network_id),
-        readiness=validators.subnet_tracker.readiness,
-        background=core.ready.read,
-        missing_connection=validators.network.missing_connection,
-        underfunded=validators.underfunded,
-        refresh_status=core.registries.refresh,
+    signer = SigningService(
+        core.network_id,
+        signing,
+        l1.messages,
+        delivery,
+        preflight,
+        core.store.archive,
+        core.upstream.view,
     )
-    signing_gate.open(services)
+    signing_gate.open(signer)
+    probes.open(validators)
     yield

@@ -78,8 +78,8 @@ __all__ = [
 ]
 
 _PACKAGE: Final = "warpseal.daemon."
-GIVEN: Final = ("signing_gate", "data_gate", "admission")
-"""What the subsystems of the ports find: the gates, and the limits of callers."""
+GIVEN: Final = ("signing_gate", "data_gate", "admission", "probes")
+"""The objects of the ports: the gates, the limits of callers, the probes."""
 APP: Final = "app"
 """The module of the process. Other commands than `serve` read the configuration only."""
 PORTS: Final = "ports"
@@ -200,7 +200,7 @@ SUBSYSTEMS: Final = (
         "signing_api",
         "signing_api",
         Stage.SIGNING,
-        ("signing_gate", "validators", "signing", "l1", "delivery", "preflight"),
+        ("signing_gate", "probes", "validators", "signing", "l1", "delivery", "preflight"),
     ),
     Subsystem("forecast", "forecast", Stage.REST, ("validators", "events", "index_status")),
     Subsystem("gateway", "gateway_api", Stage.REST, ("gateway_api",), _has_gateway),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -27,10 +27,10 @@ from warpseal.validators.chain_validator_list import CurrentValidations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.sets import ValidatorSets
-from warpseal.validators.subnet_tracker import SubnetTracker
+from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import MissingSigner
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 # Two epochs of mainnet: the P-Chain height of an older one may be of no use.
 _LAST_EPOCH_S: Final = 600.0
@@ -120,6 +120,14 @@ class ValidatorNetwork:
         return (
             UnreachableReason.NOT_CONNECTED if missing is not None and missing.last_error else None
         )
+
+    def readiness(self) -> Sequence[SubnetReadiness]:
+        """Return the connected weight of the Primary Network and of each tracked subnet."""
+        return self.subnet_tracker.readiness()
+
+    def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None:
+        """Return why a tracked node is not connected; None for a connected node."""
+        return self.network.missing_connection(node_id)
 
     def underfunded(self, subnet_id: SubnetID) -> tuple[MissingSigner, ...]:
         """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far

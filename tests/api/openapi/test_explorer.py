@@ -63,7 +63,7 @@ async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_i
         assert Hash.parse(message.payload).hash.hex().startswith("31ced5b9")
         async with client_of(setup) as client:
             tag = (await client.get(DOCUMENT_PATH)).headers["etag"]
-            setup.first_signed = SignedRequest(SIGNED)
+            setup.aggregator.first_signed = SignedRequest(SIGNED)
             async with client.get(DOCUMENT_PATH, headers={"If-None-Match": tag}) as reply:
                 body = await reply.json()
         assert example_of(body, path) == (name, MESSAGE.raw)

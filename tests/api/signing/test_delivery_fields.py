@@ -83,7 +83,7 @@ async def test_primary_chains_are_destinations_by_their_letters_on_all_paths() -
         letters.values()
     )
     # The ids of a network's chains never change.
-    assert setup.chain_lookups == 1
+    assert setup.nodes.chain_lookups == 1
 
 
 async def test_the_c_chain_by_its_letter_waits_for_the_start_of_the_daemon() -> None:

@@ -108,7 +108,9 @@ async def test_ready_names_inactive_and_underfunded_validators_with_advice() -> 
         CurrentValidation(bytes(32), NodeID(bytes(20)), weight, 0, 5 - weight) for weight in (3, 5)
     )
     underfunded = {SUBNET: [describe_underfunded(light), describe_underfunded(heavy)]}
-    _, body = await ask(ScriptedReadiness((READY, SHORT), underfunded=underfunded), "/ready")
+    _, body = await ask(
+        ScriptedReadiness((READY, SHORT), underfunded_validators=underfunded), "/ready"
+    )
     primary, subnet = body["subnets"]
     assert "underfunded" not in primary
     assert subnet["underfundedValidators"] == 2

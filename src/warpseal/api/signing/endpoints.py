@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from binascii import hexlify
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from time import perf_counter
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -42,7 +42,7 @@ from warpseal.api.signing.requests import (
     parse_l1_query,
     parse_preflight_request,
 )
-from warpseal.api.status.probe_bodies import BackgroundState
+from warpseal.api.signing.signing_service import SigningService
 from warpseal.delivery.preflight import PreflightAnswer, PreflightRequest
 from warpseal.delivery.report import (
     HEIGHT_HEADER,
@@ -59,16 +59,13 @@ from warpseal.delivery.request import (
     NextSignedMessage,
 )
 from warpseal.errors import WarpsealError
-from warpseal.l1.explain import Explanation
 from warpseal.l1.request import L1Request, L1SignedMessage, SupersededStatement
 from warpseal.metrics.registry import Metrics
 from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.resources.chains import PrimaryChains
 from warpseal.upstream.errors import NodeUnavailable
-from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import MessageID, NodeID, SubnetID, id_text
+from warpseal.warp.ids import MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
-from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
 V1_L1_MESSAGE: Final = V1_AGGREGATE + "/{tx_hash}"
@@ -113,39 +110,6 @@ class SignedL1Message(SignedMessage, frozen=True, gc=False, kw_only=True):
     superseded: SupersededStatement | UnsetType = UNSET
 
 
-class SigningServices(Struct, frozen=True, kw_only=True):
-    """The functions that the aggregation endpoints and the probes call.
-
-    Functions that take a request raise a WarpsealError.
-    deliver, deliver_l1_message: Sign for a destination.
-    verify: Runs the preflight.
-    readiness: Returns the weight of the Primary Network and of each tracked subnet.
-    background: Returns the state of the parts that signing does not need.
-    missing_connection: Returns the reason why a node is not connected.
-    underfunded: Returns the L1 validators of a tracked subnet without enough balance.
-    refresh_status: Reads the old parts of the background state again.
-    primary_chains: Raises NodeUnavailable.
-    first_signed: Returns the first message that was signed since the start, with its request.
-    find_message: Returns a message of the store; raises StoreDown.
-    """
-
-    network_id: int
-    aggregate: Callable[[AggregationRequest], Awaitable[Aggregation]]
-    l1_message: Callable[[L1Request], Awaitable[L1SignedMessage]]
-    explain_l1_message: Callable[[L1DeliveryRequest], Awaitable[Explanation]]
-    deliver: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]]
-    deliver_l1_message: Callable[[L1DeliveryRequest], Awaitable[Delivery[L1SignedMessage]]]
-    readiness: Callable[[], Sequence[SubnetReadiness]]
-    background: Callable[[], BackgroundState]
-    missing_connection: Callable[[NodeID], DisconnectedNode | None] = lambda node_id: None
-    underfunded: Callable[[SubnetID], Sequence[MissingSigner]] = lambda subnet_id: ()
-    refresh_status: Callable[[], Awaitable[None]] | None = None
-    verify: Callable[[PreflightRequest], Awaitable[PreflightAnswer]]
-    primary_chains: Callable[[], Awaitable[PrimaryChains]]
-    first_signed: Callable[[], SignedRequest | None]
-    find_message: Callable[[MessageID], Awaitable[UnsignedMessage | None]]
-
-
 class RunningNetwork(NamedTuple):
     """The network of a daemon, its name in paths, and the first signed message with its request."""
 
@@ -161,7 +125,7 @@ class AggregatorEndpoints:
     """
 
     def __init__(
-        self, gate: StartupGate[SigningServices], settings: ApiSettings, metrics: Metrics
+        self, gate: StartupGate[SigningService], settings: ApiSettings, metrics: Metrics
     ) -> None:
         self._gate = gate
         self._settings = settings
@@ -172,12 +136,12 @@ class AggregatorEndpoints:
 
     def network(self) -> RunningNetwork | None:
         """Return the network of this daemon with a signed message; None while it starts."""
-        services = self._gate.services
-        if services is None:
+        signer = self._gate.services
+        if signer is None:
             return None
-        names = self._settings.served_names(services.network_id)
+        names = self._settings.served_names(signer.network_id)
         name = "fuji" if "fuji" in names else names[0]
-        return RunningNetwork(services.network_id, name, services.first_signed())
+        return RunningNetwork(signer.network_id, name, signer.first_signed)
 
     async def v1(self, request: Request) -> Response:
         """POST /v1/signatureAggregator/{network}/aggregateSignatures."""
@@ -233,8 +197,8 @@ class AggregatorEndpoints:
         return json_response(result, 200)
 
     async def _verify(self, preflight: PreflightRequest, network: str) -> PreflightAnswer:
-        services, _ = await self._admit(None, network)
-        return await services.verify(preflight)
+        signer, _ = await self._admit(None, network)
+        return await signer.verify(preflight)
 
     async def _aggregate(
         self, request: Request, network: str | None
@@ -286,28 +250,28 @@ class AggregatorEndpoints:
         timeout_s: The timeout of a request that names none.
         """
         aggregation = request.aggregation if isinstance(request, DeliveryRequest) else request
-        services, timeout_s = await self._admit(aggregation.timeout_s or timeout_s, network)
+        signer, timeout_s = await self._admit(aggregation.timeout_s or timeout_s, network)
         aggregation = _with_timeout(aggregation, timeout_s)
         if isinstance(request, DeliveryRequest):
-            return await services.deliver(replace(request, aggregation=aggregation))
-        return await services.aggregate(aggregation)
+            return await signer.sign(replace(request, aggregation=aggregation))
+        return await signer.sign(aggregation)
 
     async def sign_l1(
         self, query: L1Query, network: str | None = None, timeout_s: float | None = None
     ) -> L1SignedMessage | Delivery[L1SignedMessage]:
         """Return the signed message of a transaction as `sign` does."""
-        services, timeout_s = await self._admit(query.request.timeout_s or timeout_s, network)
+        signer, timeout_s = await self._admit(query.request.timeout_s or timeout_s, network)
         request = _with_timeout(query.request, timeout_s)
         if query.delivery is None:
-            return await services.l1_message(request)
-        return await services.deliver_l1_message(replace(query.delivery, l1=request))
+            return await signer.sign_l1(request)
+        return await signer.sign_l1(replace(query.delivery, l1=request))
 
     async def _l1_response(self, query: L1Query, network: str, scope: Scope) -> Response:
         if query.is_explain:
-            services, timeout_s = await self._admit(query.request.timeout_s, network)
+            signer, timeout_s = await self._admit(query.request.timeout_s, network)
             request = _with_timeout(query.request, timeout_s)
             explained = replace(query.delivery or L1DeliveryRequest(request), l1=request)
-            return json_response(await services.explain_l1_message(explained), 200)
+            return json_response(await signer.explain_l1(explained), 200)
         result = await self.sign_l1(query, network)
         if isinstance(result, Delivery):
             signed, headers = result.result, result.headers
@@ -326,22 +290,22 @@ class AggregatorEndpoints:
 
     async def _admit(
         self, timeout_s: float | None, network: str | None
-    ) -> tuple[SigningServices, float | None]:
-        """Return the services and the timeout of a request, less the time that it waited for them.
+    ) -> tuple[SigningService, float | None]:
+        """Return the signer and the timeout of a request, less the time that it waited for it.
 
         network: The network that the path names; None if it names none.
 
         Raises NetworkNotServed, and the errors of the gate.
         """
-        services = self._gate.services
-        if services is None:
+        signer = self._gate.services
+        if signer is None:
             loop = asyncio.get_running_loop()
             deadline = loop.time() + (timeout_s or self._gate.timeout_s)
-            services = await self._gate.wait(timeout_s)
+            signer = await self._gate.wait(timeout_s)
             timeout_s = max(deadline - loop.time(), 0.001)
         if network is not None:
-            self._settings.require_network(network, services.network_id)
-        return services, timeout_s
+            self._settings.require_network(network, signer.network_id)
+        return signer, timeout_s
 
     @contextmanager
     def counted(self) -> Iterator[None]:

@@ -1,9 +1,9 @@
-"""Bodies of `/health` and `/ready`."""
+"""Bodies of `/health` and `/ready`, and where parts of the daemon register fields of `/ready`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
 
 from msgspec import field
 
@@ -118,3 +118,22 @@ class Readiness(Resource, frozen=True, gc=False, kw_only=True):
     index: Mapping[str, IndexedChainState] | UnsetType = UNSET
     usage: UsageState | UnsetType = UNSET
     degraded: tuple[str, ...] | UnsetType = UNSET
+
+
+class ReadyFields:
+    """The fields of `/ready` about parts that signing does not need.
+
+    refresh: function that reads the old ones again; it is called before a response.
+    """
+
+    def __init__(self) -> None:
+        self.refresh: Callable[[], Awaitable[None]] | None = None
+        self._fields: dict[str, Callable[[], Any]] = {}
+
+    def register(self, name: str, read: Callable[[], Any]) -> None:
+        """Add a field of BackgroundState; `read` may return UNSET."""
+        self._fields[name] = read
+
+    def read(self) -> BackgroundState:
+        """Return all fields."""
+        return BackgroundState(**{name: read() for name, read in self._fields.items()})

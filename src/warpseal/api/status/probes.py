@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from heapq import nlargest
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from msgspec import UNSET
 from msgspec.structs import asdict
@@ -21,14 +21,13 @@ from starlette.responses import Response
 from warpseal.api.http.error_response import without_addresses
 from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.http.responses import json_response
-from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.signing.endpoints import SigningServices
 from warpseal.api.signing.request_fields import decode_id, unknown_field
 from warpseal.api.status.probe_bodies import (
     DisconnectedValidator,
     Health,
     HealthDetails,
     Readiness,
+    ReadyFields,
     ReadySubnet,
     SigningHealth,
 )
@@ -39,7 +38,8 @@ from warpseal.ops.health.registry import HealthRegistry
 from warpseal.runtime.tracing import TRACING
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness
-from warpseal.warp.ids import SubnetID, id_text, node_id_text
+from warpseal.warp.ids import NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 from warpseal.warp.validator_set import Validator
 
 MAX_SHOWN: Final = 50
@@ -47,38 +47,51 @@ _SUBNET: Final = "subnetId"
 _REFRESH_TIMEOUT_S: Final = 1.0
 
 
+class ValidatorConnections(Protocol):
+    """The connections to the validators that sign (`daemon.validators.ValidatorNetwork`)."""
+
+    def readiness(self) -> Sequence[SubnetReadiness]: ...
+    def missing_connection(self, node_id: NodeID) -> DisconnectedNode | None: ...
+    def underfunded(self, subnet_id: SubnetID) -> Sequence[MissingSigner]: ...
+
+
 class ProbeEndpoints:
     """Reports the state of the daemon at the time of each request; a starting daemon is not ready.
 
-    checks: decide whether it can sign.
-    counted: the subnets that decide; empty: the Primary Network and all tracked ones.
+    checks: health checks that decide whether the daemon can sign.
+    fields: fields of `/ready` about parts that signing does not need.
+    counted: subnets that decide; empty: the Primary Network and all tracked subnets.
     """
 
     def __init__(
         self,
-        gate: StartupGate[SigningServices],
         checks: HealthRegistry,
+        fields: ReadyFields,
         counted: Collection[SubnetID] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._gate = gate
         self._checks = checks
+        self._fields = fields
         self._counted = counted
         self._now = now
+        self._validators: ValidatorConnections | None = None
+
+    def open(self, validators: ValidatorConnections) -> None:
+        """Report the validators from now on: everything that signs is there."""
+        self._validators = validators
 
     def readiness(self) -> Sequence[SubnetReadiness]:
         """Return the connected weight of the Primary Network and of each tracked subnet; empty
         while starting.
         """
-        services = self._gate.services
-        return services.readiness() if services is not None else ()
+        return () if self._validators is None else self._validators.readiness()
 
     def reasons(self, subnet_ids: Collection[SubnetID] = ()) -> list[str]:
         """Return the reasons why the daemon is not ready.
 
         subnet_ids: the subnets that decide for this request.
         """
-        if self._gate.services is None:
+        if self._validators is None:
             return [STALE_HEIGHT]
         return self._checks.blocking_errors(subnet_ids or self._counted)
 
@@ -116,14 +129,14 @@ class ProbeEndpoints:
             self._ready_subnet(subnet, shows_addresses=shows_addresses) for subnet in subnets
         ]
         await self._refresh()
-        services = self._gate.services
-        background = services.background() if services is not None else None
+        # The parts behind the fields are there as soon as the validators are.
+        background = {} if self._validators is None else asdict(self._fields.read())
         readiness = Readiness(
             ready=not reasons,
             subnets=tuple(ready_subnets),
             faults=tuple(reasons) or UNSET,
             degraded=tuple(self._checks.degraded()) or UNSET,
-            **({} if background is None else asdict(background)),
+            **background,
         )
         return json_response(readiness, 503 if reasons else 200)
 
@@ -131,15 +144,15 @@ class ProbeEndpoints:
         """Have the background status read again if it is old; what was read before is shown if that
         takes too long.
         """
-        services = self._gate.services
-        if services is not None and services.refresh_status is not None:
+        if self._validators is not None and self._fields.refresh is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REFRESH_TIMEOUT_S):
-                    await services.refresh_status()
+                    await self._fields.refresh()
 
     def _ready_subnet(self, subnet: SubnetReadiness, *, shows_addresses: bool) -> ReadySubnet:
-        services = self._gate.services
-        underfunded = services.underfunded(subnet.subnet_id) if services is not None else ()
+        underfunded: Sequence[MissingSigner] = ()
+        if self._validators is not None:
+            underfunded = self._validators.underfunded(subnet.subnet_id)
         heaviest = nlargest(MAX_SHOWN, underfunded, key=lambda signer: int(signer.weight))
         return ReadySubnet(
             subnet_id=id_text(subnet.subnet_id),
@@ -160,19 +173,18 @@ class ProbeEndpoints:
         )
 
     def _disconnected(self, validator: Validator, shows_addresses: bool) -> DisconnectedValidator:
-        services, node_ids = self._gate.services, validator.node_ids[:MAX_SHOWN]
-        nodes = (
-            [services.missing_connection(node_id) for node_id in node_ids]
-            if services is not None
-            else []
-        )
-        connections = tuple([connection for connection in nodes if connection is not None])
+        validators, node_ids = self._validators, validator.node_ids[:MAX_SHOWN]
+        connections: tuple[DisconnectedNode, ...] = ()
+        if validators is not None:
+            missing = [validators.missing_connection(node_id) for node_id in node_ids]
+            connections = tuple([connection for connection in missing if connection is not None])
+        if not shows_addresses:
+            connections = without_addresses(connections)
         return DisconnectedValidator(
             node_ids=tuple(map(node_id_text, node_ids)),
             public_key="0x" + validator.public_key.hex(),
             weight=str(validator.weight),
-            connections=(connections if shows_addresses else without_addresses(connections))
-            or UNSET,
+            connections=connections or UNSET,
         )
 
 
