@@ -1,5 +1,4 @@
-"""How the nodes of a pool are recognized: by the id of their network, or by the chain id and block
-0 of an EVM chain.
+"""The identity of the nodes of a pool: the id of their network, or chain id and block 0 of an EVM.
 
 Source of truth: avalanchego `api/info/service.go`; the Ethereum JSON-RPC specification.
 """
@@ -38,10 +37,9 @@ _HASH_CHARACTERS: Final = 66
 class NodeIdentity(ABC, Generic[IdentityT]):
     """The identity of all nodes of a pool.
 
-    expected: None while it is not known.
-
-    is_required: a node is used only once it has returned the right identity, which is then read
-        again every minute; else it is used unless it returned another one.
+    expected: the right identity; None until it is known.
+    is_required: if true, a node is used only after it has returned the right identity, which is
+        read again every minute; if false, a node is used unless it has returned another identity.
     """
 
     is_required: ClassVar[bool] = True
@@ -90,7 +88,7 @@ class ServedNetwork(NodeIdentity[int]):
 class PrimaryNetwork(ServedNetwork):
     """The network id of the nodes of one primary chain.
 
-    height: the call of the chain's last height.
+    height: the call that returns the chain's last height.
     """
 
     is_required = True
@@ -111,7 +109,7 @@ class PrimaryNetwork(ServedNetwork):
 
 
 class ChainIdentity(Struct, frozen=True):
-    """The identity of a chain, equal at all its nodes: the EVM's chain id and the hash of block 0."""
+    """The identity of an EVM chain, equal at all its nodes: chain id and hash of block 0."""
 
     chain_id: int
     genesis_hash: str
@@ -121,9 +119,13 @@ class EvmIdentity(NodeIdentity[ChainIdentity]):
     """The identity of the nodes of an EVM chain: that of the first node that reports one."""
 
     async def read(self, node: UpstreamNode, timeout_s: float) -> ChainIdentity | None:
-        """Return chain id and hash of block 0."""
-        chain_id = await read_value(node, CHAIN_ID, timeout_s)
-        return parse_identity(chain_id, await read_value(node, GENESIS, timeout_s))
+        """Return chain id and hash of block 0; None if one of them is malformed.
+
+        Raises CallFailure, also if the node refuses a call.
+        """
+        chain_id = await require_value(node, CHAIN_ID, timeout_s)
+        genesis_block = await require_value(node, GENESIS, timeout_s)
+        return parse_identity(chain_id, genesis_block)
 
     def find_mismatch(self, identity: ChainIdentity | None) -> str | None:
         """Return why a node is not of this chain."""
@@ -150,6 +152,19 @@ async def read_value(node: UpstreamNode, call: NodeCall[T], timeout_s: float) ->
         return await node.call(call, timeout_s)
     except RpcRefusal:
         return None
+
+
+async def require_value(node: UpstreamNode, call: NodeCall[T], timeout_s: float) -> T:
+    """Return a node's result about itself. Raises CallFailure.
+
+    A refusal, such as that of an invalid API key, is a failure: it does not show that the node is
+    of another chain.
+    """
+    try:
+        return await node.call(call, timeout_s)
+    except RpcRefusal as refusal:
+        detail = f"{call.method}: {refusal}"
+    raise CallFailure(NodeFailure.BAD_ANSWER, detail)
 
 
 async def _read_height(node: UpstreamNode, call: NodeCall[int], timeout_s: float) -> int | None:

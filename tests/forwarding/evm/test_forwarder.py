@@ -189,6 +189,17 @@ async def test_a_node_of_another_chain_is_refused() -> None:
         assert other.count("eth_gasPrice") == fork.count("eth_gasPrice") == 0
 
 
+async def test_a_node_that_refuses_to_name_its_chain_is_not_of_another_chain() -> None:
+    node = Node(replies={"eth_chainId": Refusal(-32000, "invalid API key")})
+    async with serve_node(node), open_chain(node.url) as chain:
+        assert await single(chain.forwarder, "eth_gasPrice") == UNREACHABLE
+        assert chain.pool.mismatches() == {}
+        assert chain.pool.failures() == {0: "eth_chainId: invalid API key (-32000)"}
+        del node.replies["eth_chainId"]
+        await chain.pool.check()
+        assert chain.pool.failures() == {}
+
+
 async def test_a_node_that_was_down_at_the_start_serves_when_it_is_up() -> None:
     async with (
         serve_node(Node(replies={"eth_gasPrice": "0x2"})) as node,

@@ -174,6 +174,21 @@ async def test_a_chain_whose_provider_refuses_the_key_says_so(tmp_path: Path) ->
         await index.until_at(chain, chain.tip)
 
 
+@pytest.mark.parametrize("method", ["eth_chainId", "eth_getBlockByNumber"])
+async def test_a_node_that_refuses_to_name_its_chain_is_waited_out_and_stops_no_chain(
+    tmp_path: Path, method: str
+) -> None:
+    chain = blocks(20)
+    node = EvmReplayNode(chain)
+    node.replies[method] = (-32000, "invalid API key")
+    async with serving_evm(node), indexing(tmp_path, [entry(chain, node)]) as index:
+        refusal = f"no node answers: node 0: {method}: invalid API key (-32000)"
+        status = await index.until_status(chain, lambda status: status.waiting == refusal)
+        assert status.stopped == ""
+        del node.replies[method]
+        await index.until_at(chain, chain.tip)
+
+
 def encoded(
     name: str | None, pack: Callable[[bytes], bytes] = bytes, **fields: Any
 ) -> Callable[[bytes], web.Response]:
