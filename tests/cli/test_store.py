@@ -21,6 +21,7 @@ import pytest
 
 from tests.eventually import TIMEOUT_S
 from tests.store.postgres import PostgresServer
+from tests.store.signed import KEYS as SIGNER_KEYS
 from tests.store.signed import (
     create_store,
     message,
@@ -37,6 +38,7 @@ from warpseal.store.access import open_exclusive
 from warpseal.store.engine import create_private
 from warpseal.store.migrate import HEAD, MIGRATIONS, Migrations, upgrade_all
 from warpseal.store.url import StoreUrl
+from warpseal.store.values import StoredShare
 from warpseal.warp.message import UnsignedMessage
 
 FIRST, SECOND = message(1), message(2)
@@ -159,7 +161,8 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
     any_store_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = create_store(any_store_url)
-    good, bad = share(FIRST, 0), wrong_share(1)
+    good, wrong = share(FIRST, 0), wrong_share(1)
+    damaged = StoredShare(SIGNER_KEYS[2], bytes(95), verified=False)
     lines = [{"format": "warpseal-store", "version": 1}] + [
         {
             "type": "share",
@@ -167,18 +170,27 @@ def test_an_import_from_standard_input_names_bad_lines_and_ends_with_1(
             "publicKey": item.public_key.hex(),
             "signature": item.signature.hex(),
         }
-        for item in (bad, good)
+        for item in (damaged, wrong, good)
     ]
     monkeypatch.setattr(
         "sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, lines)).encode()))
     )
     assert store("import", "-", "--store-url", any_store_url, "--for-ever") == 1
     err = capsys.readouterr().err
-    assert "line 2: the signature is not the one of this key over this message" in err
-    assert "imported 1 messages, 0 signed messages, 1 shares; 1 lines were skipped" in err
+    assert "line 2: signature: 95 bytes, not 96" in err
+    assert "imported 1 messages, 0 signed messages, 2 shares; 1 lines were skipped" in err
+    assert "no signature was verified: `warpseal store check` does that" in err
     assert read_messages(place) == {
-        FIRST.id: (True, {(good.public_key, good.signature, True)}, set())
+        FIRST.id: (
+            True,
+            {(item.public_key, item.signature, False) for item in (wrong, good)},
+            set(),
+        )
     }
+    assert store("check", "--store-url", any_store_url) == 0
+    out = capsys.readouterr().out
+    assert f"the unverified share of key 0x{wrong.public_key.hex()} is invalid\n" in out
+    assert "1 unverified shares are invalid; the daemon never uses them\n" in out
 
 
 def test_while_a_daemon_runs_reads_work_and_writes_are_refused_with_its_pid(

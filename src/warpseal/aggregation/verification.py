@@ -58,8 +58,8 @@ _AUDIT_POLL_S: Final = 60.0
 # The sum of so few validators is verified in less than two milliseconds, with their keys parsed;
 # arkworks takes longer for one pairing.
 _SMALL_SET: Final = 0 if BACKEND == "arkworks" else 8
-# A stored signature was verified before it was stored, so the first one is right unless the store
-# was changed by another program.
+# A stored signature was verified before it was stored, unless an import or another program stored
+# it: the first one is nearly always right.
 _MAX_ATTEMPTS: Final = 4
 
 

@@ -46,9 +46,16 @@ Upgrade the store to the schema version of this program, and report the progress
 at the next call. No daemon may be using the store. A copy of a SQLite store, store.db.before-VERSION, stays
 next to it until a daemon has served.
 """
+_ABOUT_IMPORT: Final = """\
+Store the messages, signatures and shares in a file of `warpseal store export` (the format is in docs/store.md).
+No signature is verified: `warpseal store check` does that, and a daemon verifies before it uses anything.
+Damaged lines are printed and skipped, and the exit code is 1. Messages of another network are refused. A store
+that does not exist is made. No daemon may be using the store.
+"""
 _ABOUT_CHECK: Final = """\
-Verify the integrity of the database, every id against its bytes, and every signature against its keys. Each fault is
-printed, and the exit code is 1 if there is one. A daemon may be running.
+Verify the integrity of the database, every id against its bytes, and every signature and share against its keys.
+Each fault is printed, and the exit code is 1 if there is one. Unverified shares that are invalid are printed as well,
+and are no faults. A daemon may be running.
 """
 
 
@@ -138,10 +145,7 @@ def _export(args: argparse.Namespace) -> int:
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(
         parser,
-        "Verify the signatures in a file of `warpseal store export` (the format is in"
-        " docs/store.md), and store the\nvalid ones. Invalid lines are printed and skipped, and the"
-        " exit code is 1. Messages of another network are\nrefused. A store that does not exist is"
-        " made. No daemon may be using the store.",
+        _ABOUT_IMPORT,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="file to read; - is standard input")
     parser.add_argument(
@@ -164,15 +168,18 @@ def _import(args: argparse.Namespace) -> int:
         with open_exclusive(url, create=True) as engine:
             network_id = _prepare_import(engine, url, network_id)
             _require_network(file_network, network_id)
-            report_line = lambda number, reason: display.print(  # noqa: E731
-                printable(f"line {number}: {reason}"), sys.stderr
-            )
-            importer = Importer(engine, report_line, args.for_ever, network_id)
-            moved = importer.run(
-                lines, lambda moved: display.update("importing messages", moved.messages)
-            )
+
+            def print_bad_line(number: int, reason: str) -> None:
+                display.print(printable(f"line {number}: {reason}"), sys.stderr)
+
+            def show_progress(stats: TransferStats) -> None:
+                display.update("importing messages", stats.messages)
+
+            importer = Importer(engine, print_bad_line, args.for_ever, network_id)
+            moved = importer.run(lines, show_progress)
     skipped = f"; {moved.bad_lines} lines were skipped" if moved.bad_lines else ""
-    print(f"imported {moved}{skipped}", file=sys.stderr)
+    advice = "no signature was verified: `warpseal store check` does that"
+    print(f"imported {moved}{skipped}; {advice}", file=sys.stderr)
     return 1 if moved.bad_lines else 0
 
 
@@ -246,9 +253,11 @@ def _check(args: argparse.Namespace) -> int:
     url = DataLocation(args).store
     with open_read_only(url) as connection, ProgressDisplay() as display:
         check_version(connection, url.redacted)
-        counts = IntegrityCheck(
-            connection, lambda error: display.print(printable(error)), display.update
-        ).run()
+
+        def print_line(text: str) -> None:
+            display.print(printable(text))
+
+        counts = IntegrityCheck(connection, print_line, display.update, print_line).run()
     signed = f"{counts.signatures} signed messages, {counts.shares} shares"
     origins = f"{counts.origins} origins, {counts.l1_transactions} L1 transactions"
     print(f"{counts.messages} messages, {signed}, {origins}")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from warpseal.store.connection import Connection, marks
 from warpseal.store.schema import EVICTABLE, UNAUDITED
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
@@ -34,18 +36,28 @@ _LOAD_IDS: Final = f"SELECT message_id FROM messages LIMIT {_MAX_LOADED + 1}"
 _LOAD_MESSAGE: Final = "SELECT key, for_ever, used_at FROM messages WHERE message_id = ?"
 _LOAD_SHARES: Final = "SELECT public_key, signature, verified FROM shares WHERE message_key = ?"
 _LOAD_SIGNATURES: Final = f"""
-SELECT public_keys, signature FROM signatures WHERE message_key = ?
-ORDER BY created_at DESC, key DESC LIMIT {_MAX_LOADED_SIGNATURES}
+SELECT public_keys, signature
+FROM signatures
+WHERE message_key = ?
+ORDER BY created_at DESC, key DESC
+LIMIT {_MAX_LOADED_SIGNATURES}
 """
 _LOAD_UNVERIFIED: Final = f"""
-SELECT raw, public_key, signature FROM messages JOIN shares ON message_key = key
-WHERE {UNAUDITED} AND verified = 0 ORDER BY key LIMIT ?
+SELECT raw, public_key, signature
+FROM messages
+JOIN shares ON message_key = key
+WHERE {UNAUDITED} AND verified = 0
+ORDER BY key
+LIMIT ?
 """
 _SELECT_SIGNED: Final = """
-SELECT message_id FROM messages
-WHERE EXISTS (SELECT 1 FROM signatures WHERE message_key = messages.key) AND message_id IN """
+SELECT message_id
+FROM messages
+WHERE EXISTS (SELECT 1 FROM signatures WHERE message_key = messages.key)
+  AND message_id IN """
 _ADD_MESSAGE: Final = """
-INSERT INTO messages (message_id, raw, for_ever, size_bytes, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO messages (message_id, raw, for_ever, size_bytes, created_at, used_at)
+VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (message_id) DO UPDATE SET used_at = excluded.used_at"""
 _ADD_PINNED: Final = f"{_ADD_MESSAGE}, for_ever = 1"
 # Messages are named by their ids, shares by all their bytes.
@@ -53,40 +65,82 @@ _KEY: Final = "(SELECT key FROM messages WHERE message_id = ?)"
 _IS_SHARE: Final = f"message_key = {_KEY} AND public_key = ? AND signature = ?"
 _REJECT: Final = f"DELETE FROM shares WHERE {_IS_SHARE}"
 _MARK: Final = f"UPDATE shares SET verified = 1 WHERE {_IS_SHARE}"
-# The shares of one message from their number, its id, their joined keys and signatures: one
-# statement instead of a hundred. It takes half the time, and other threads run because the
-# interpreter's lock is not taken for each row.
-_ADD_SHARES: Final = f"""
+
+
+def _insert_shares(*, verified: int, on_conflict: str) -> str:
+    """Return the statement that inserts shares of one message.
+
+    Its values are the number of shares, the id of the message, the joined keys and the joined
+    signatures: one statement instead of a hundred. It takes half the time, and other threads run
+    because the interpreter's lock is not taken for each row.
+    """
+    return f"""
 INSERT INTO shares (message_key, public_key, signature, verified)
-WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?)
-SELECT {_KEY}, substr(?, n * {PUBLIC_KEY_BYTES} + 1, {PUBLIC_KEY_BYTES}),
-  substr(?, n * {SIGNATURE_BYTES} + 1, {SIGNATURE_BYTES}), {{verified}}
-FROM numbers WHERE n >= 0 ON CONFLICT (message_key, public_key) DO """
-_ADD_CANDIDATES: Final = _ADD_SHARES.format(verified=0) + "NOTHING"
-_ADD_VERIFIED: Final = (
-    _ADD_SHARES.format(verified=1)
-    + "UPDATE SET signature = excluded.signature, verified = excluded.verified WHERE shares.verified = 0"
+WITH RECURSIVE numbers (n) AS (
+  SELECT 0
+  UNION ALL
+  SELECT n + 1 FROM numbers WHERE n + 1 < ?
 )
-# A signature that is stored already becomes the newest.
+SELECT
+  {_KEY},
+  substr(?, n * {PUBLIC_KEY_BYTES} + 1, {PUBLIC_KEY_BYTES}),
+  substr(?, n * {SIGNATURE_BYTES} + 1, {SIGNATURE_BYTES}),
+  {verified}
+FROM numbers
+WHERE n >= 0
+ON CONFLICT (message_key, public_key) DO {on_conflict}
+"""
+
+
+_REPLACE_CANDIDATE: Final = """
+UPDATE SET signature = excluded.signature, verified = excluded.verified
+WHERE shares.verified = 0
+"""
+_ADD_CANDIDATES: Final = _insert_shares(verified=0, on_conflict="NOTHING")
+_ADD_VERIFIED: Final = _insert_shares(verified=1, on_conflict=_REPLACE_CANDIDATE)
+# An operator who imports a share wants it more than a candidate that a node sent once.
+_IMPORT_SHARES: Final = _insert_shares(verified=0, on_conflict=_REPLACE_CANDIDATE)
+# A signature that is stored already becomes the newest. Its keys are replaced because an import
+# may have stored it with wrong ones.
 _ADD_SIGNATURE: Final = """
 INSERT INTO signatures (message_key, public_keys, signature, created_at)
-SELECT key, ?, ?, ? FROM messages WHERE message_id = ?
-ON CONFLICT (message_key, signature) DO UPDATE SET created_at = excluded.created_at
+SELECT key, ?, ?, ?
+FROM messages
+WHERE message_id = ?
+ON CONFLICT (message_key, signature)
+DO UPDATE SET public_keys = excluded.public_keys, created_at = excluded.created_at
+"""
+# An imported signature is older than all that the daemon stored: it displaces none of them.
+_IMPORT_SIGNATURE: Final = """
+INSERT INTO signatures (message_key, public_keys, signature, created_at)
+SELECT key, ?, ?, 0
+FROM messages
+WHERE message_id = ?
+ON CONFLICT (message_key, signature) DO NOTHING
 """
 _USE: Final = "UPDATE messages SET used_at = ? WHERE message_id = ?"
 _TRIM_SIGNATURES: Final = f"""
-DELETE FROM signatures WHERE key IN (
-  SELECT signatures.key FROM signatures JOIN messages ON messages.key = message_key
+DELETE FROM signatures
+WHERE key IN (
+  SELECT signatures.key
+  FROM signatures
+  JOIN messages ON messages.key = message_key
   WHERE message_id = ? AND {EVICTABLE}
-  ORDER BY signatures.created_at DESC, signatures.key DESC LIMIT {_ANY_NUMBER} OFFSET {_MAX_EVICTABLE_SIGNATURES}
+  ORDER BY signatures.created_at DESC, signatures.key DESC
+  LIMIT {_ANY_NUMBER}
+  OFFSET {_MAX_EVICTABLE_SIGNATURES}
 )
 """
 _RECOUNT: Final = f"""
-UPDATE messages SET
+UPDATE messages
+SET
   size_bytes = length(raw) + {_MESSAGE_BYTES}
     + (SELECT count(*) FROM shares WHERE message_key = messages.key) * {_SHARE_BYTES}
-    + (SELECT coalesce(sum(length(public_keys) + {_SIGNED_BYTES}), 0)
-       FROM signatures WHERE message_key = messages.key),
+    + (
+      SELECT coalesce(sum(length(public_keys) + {_SIGNED_BYTES}), 0)
+      FROM signatures
+      WHERE message_key = messages.key
+    ),
   candidates = (SELECT count(*) FROM shares WHERE message_key = messages.key AND verified = 0)
 WHERE message_id = ?
 """
@@ -198,11 +252,55 @@ def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
         *batch.signed_ids,
         *(update.message_id for update in batch.updates),
     }
-    # Of evictable messages only the newest few signatures stay; then the sizes are counted again.
-    for text in (_TRIM_SIGNATURES, _RECOUNT):
-        connection.run_many(text, [(message_id,) for message_id in sorted(to_count)])
+    _recount(connection, to_count)
     connection.run_many(_USE, [(now_unix_s, message_id) for message_id in sorted(batch.used)])
     return rows
+
+
+class ImportedMessage(Struct):
+    """The records of one message in a batch of an import, of which none is verified.
+
+    shares: shares by public key.
+    """
+
+    message: UnsignedMessage
+    for_ever: bool = False
+    shares: dict[bytes, StoredShare] = field(default_factory=dict)
+    signatures: list[StoredSignature] = field(default_factory=list)
+
+
+def write_imported(
+    connection: Connection, batch: Sequence[ImportedMessage], now_unix_s: float
+) -> None:
+    """Write records of an import; stored signatures and verified shares stay.
+
+    now_unix_s: the time of use.
+    """
+    messages: list[tuple[Any, ...]] = []
+    pinned: list[tuple[Any, ...]] = []
+    shares: list[tuple[Any, ...]] = []
+    signatures: list[tuple[Any, ...]] = []
+    for imported in batch:
+        message = imported.message
+        if imported.for_ever:
+            pinned.append(_row_of(message, 1, now_unix_s))
+        else:
+            messages.append(_row_of(message, 0, now_unix_s))
+        shares += _packed(message.id, list(imported.shares.values()))
+        for signed in imported.signatures:
+            signatures.append((b"".join(signed.public_keys), signed.signature, message.id))
+    connection.run_many(_ADD_MESSAGE, messages)
+    connection.run_many(_ADD_PINNED, pinned)
+    connection.run_many(_IMPORT_SHARES, shares)
+    connection.run_many(_IMPORT_SIGNATURE, signatures)
+    _recount(connection, {imported.message.id for imported in batch})
+
+
+def _recount(connection: Connection, message_ids: set[MessageID]) -> None:
+    """Delete the oldest signatures of evictable messages, then count the sizes of all again."""
+    rows = [(message_id,) for message_id in sorted(message_ids)]
+    connection.run_many(_TRIM_SIGNATURES, rows)
+    connection.run_many(_RECOUNT, rows)
 
 
 def write_signed(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:

@@ -1,5 +1,4 @@
-"""Export of messages with shares and signatures, and import of them; each signature is verified
-before it is stored.
+"""Export of messages with shares and signatures, and import of them.
 
 An L1 whose validators cannot be reached can sign elsewhere and import the shares. The format is in
 `jsonl.py`.
@@ -9,20 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from cachetools import LRUCache
-from msgspec import Struct, field
+from msgspec import Struct
 
-from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
 from warpseal.store import archive_rows
+from warpseal.store.archive_rows import ImportedMessage
 from warpseal.store.connection import Connection, Engine
 from warpseal.store.errors import StoreNetworkMismatch
 from warpseal.store.jsonl import (
     BadLine,
     MessageLine,
     NumberedLines,
+    SignedLine,
     header_line,
     message_line,
     read_line,
@@ -31,15 +30,16 @@ from warpseal.store.jsonl import (
 )
 from warpseal.store.schema import MESSAGES, SHARES, SIGNATURES
 from warpseal.store.values import StoredShare, StoredSignature
-from warpseal.store.write_queue import AddShares, AddSignature, WriteBatch
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import MessageID
-from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.message import SIGNATURE_BYTES, UnsignedMessage
+from warpseal.warp.validator_set import PUBLIC_KEY_BYTES
 
 _MESSAGES_PER_PAGE: Final = 50
-_RECORDS_PER_WRITE: Final = 500
+# A transaction of an import. A record may name 40,000 keys, so the bytes have a bound as well.
+_MAX_BATCH_RECORDS: Final = 500
+_MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _MAX_CACHED_MESSAGES: Final = 64
-_MAX_CACHED_KEYS: Final = 20_000
 
 
 class Selection(Struct, frozen=True):
@@ -148,34 +148,35 @@ def read_messages(connection: Connection, selection: Selection = _ALL) -> Iterat
         after_key = page[-1].message.key
 
 
-@lru_cache(_MAX_CACHED_KEYS)
-def parse_key(raw: bytes) -> PublicKey:
-    """Return a public key (48 bytes). Raises BadLine."""
-    try:
-        return parse_public_key(raw)
-    except MalformedKey as error:
-        raise BadLine(f"publicKey: {error}") from None
+class Importer:
+    """Write the records of a file, some hundred in one transaction, without verifying signatures.
 
+    The daemon verifies a stored share or signature before it uses it, and `store check` verifies
+    all of them. Records that were written before an interruption stay, and the same file may be
+    imported again.
 
-class Importer(Struct):
-    """Verifies each line and writes the valid records, some hundred in one transaction.
-
-    on_bad_line: called with the number of a line and its error.
-    for_ever: keep every message for ever.
-    network_id: of the store; None: the first message's. Records that were written before an
-        interruption stay; the same file may be imported again.
+    on_bad_line: called with the number of a damaged line and the reason.
+    for_ever: whether every message is kept for ever, whatever the file says.
+    network_id: network of the store; None stands for the network of the first message.
     """
 
-    engine: Engine
-    on_bad_line: Callable[[int, str], None]
-    for_ever: bool = False
-    network_id: int | None = None
-    stats: TransferStats = field(default_factory=TransferStats)
-    _messages: LRUCache[MessageID, MessageLine] = field(
-        default_factory=lambda: LRUCache(_MAX_CACHED_MESSAGES)
-    )
-    _batch: WriteBatch = field(default_factory=WriteBatch)
-    _last_message: MessageID | None = None
+    def __init__(
+        self,
+        engine: Engine,
+        on_bad_line: Callable[[int, str], None],
+        for_ever: bool = False,
+        network_id: int | None = None,
+    ) -> None:
+        self._engine = engine
+        self._on_bad_line = on_bad_line
+        self._for_ever = for_ever
+        self._network_id = network_id
+        self._stats = TransferStats()
+        self._messages: LRUCache[MessageID, MessageLine] = LRUCache(_MAX_CACHED_MESSAGES)
+        self._last_id: MessageID | None = None
+        self._batch: dict[MessageID, ImportedMessage] = {}
+        self._batch_records = 0
+        self._batch_bytes = 0
 
     def run(self, lines: NumberedLines, progress: Callable[[TransferStats], None]) -> TransferStats:
         """Import the lines after the first one; `progress` is called after each transaction.
@@ -184,32 +185,42 @@ class Importer(Struct):
         """
         for number, raw in lines:
             try:
-                self._add(raw)
+                self._add(read_line(raw))
             except BadLine as error:
-                self.stats.bad_lines += 1
-                self.on_bad_line(number, str(error))
-            if self._batch.writes >= _RECORDS_PER_WRITE:
+                self._stats.bad_lines += 1
+                self._on_bad_line(number, str(error))
+            if self._batch_records >= _MAX_BATCH_RECORDS or self._batch_bytes >= _MAX_BATCH_BYTES:
                 self._write()
-                progress(self.stats)
+                progress(self._stats)
         self._write()
-        progress(self.stats)
-        return self.stats
+        progress(self._stats)
+        return self._stats
 
-    def _add(self, raw: bytes | None) -> None:
-        line = read_line(raw)
+    def _add(self, line: MessageLine | SignedLine) -> None:
         if isinstance(line, MessageLine):
             self._check_network(line.message)
             self._messages[line.message.id] = line
             return
-        message = self._find_message(line.message)
-        if isinstance(line.signed, StoredShare):
-            self._add_share(message, line.signed)
+        message_line = self._find_message(line.message)
+        message = message_line.message
+        imported = self._batch.get(message.id)
+        if imported is None:
+            imported = self._batch[message.id] = ImportedMessage(message)
+            self._batch_bytes += len(message.raw)
+        if self._for_ever or message_line.for_ever:
+            imported.for_ever = True
+        signed = line.signed
+        if isinstance(signed, StoredShare):
+            imported.shares[signed.public_key] = signed
+            self._batch_bytes += PUBLIC_KEY_BYTES + SIGNATURE_BYTES
+            self._stats.shares += 1
         else:
-            self._add_signature(message, line.signed)
-        self.stats.messages += message.message.id != self._last_message
-        self._last_message = message.message.id
-        if self.for_ever or message.for_ever:
-            self._batch.pinned[message.message.id] = message.message
+            imported.signatures.append(signed)
+            self._batch_bytes += PUBLIC_KEY_BYTES * len(signed.public_keys) + SIGNATURE_BYTES
+            self._stats.signatures += 1
+        self._batch_records += 1
+        self._stats.messages += message.id != self._last_id
+        self._last_id = message.id
 
     def _find_message(self, subject: UnsignedMessage | MessageID) -> MessageLine:
         """Return the message that a line names: from the line, an earlier line, or the store.
@@ -219,22 +230,24 @@ class Importer(Struct):
         message_id = subject.id if isinstance(subject, UnsignedMessage) else subject
         line = self._messages.get(MessageID(message_id))
         if line is None:
-            line = MessageLine(
-                subject if isinstance(subject, UnsignedMessage) else self._load_message(subject),
-                False,
-            )
-            self._check_network(line.message)
-            self._messages[line.message.id] = line
+            if isinstance(subject, UnsignedMessage):
+                message = subject
+            elif subject in self._batch:
+                message = self._batch[subject].message
+            else:
+                message = self._load_message(subject)
+            self._check_network(message)
+            line = self._messages[message.id] = MessageLine(message, for_ever=False)
         return line
 
     def _check_network(self, message: UnsignedMessage) -> None:
-        if self.network_id is None:
-            self.network_id = message.network_id
-        if message.network_id != self.network_id:
-            raise StoreNetworkMismatch(message.network_id, self.network_id)
+        if self._network_id is None:
+            self._network_id = message.network_id
+        if message.network_id != self._network_id:
+            raise StoreNetworkMismatch(message.network_id, self._network_id)
 
     def _load_message(self, message_id: MessageID) -> UnsignedMessage:
-        with self.engine.connect() as connection:
+        with self._engine.connect() as connection:
             raw = connection.value(archive_rows.LOAD_RAW, message_id)
         if raw is None:
             raise BadLine("messageId: neither a line above nor the store has this message")
@@ -243,22 +256,10 @@ class Importer(Struct):
         except MalformedMessage:
             raise BadLine("messageId: the store holds damaged bytes of this message") from None
 
-    def _add_share(self, line: MessageLine, share: StoredShare) -> None:
-        if not verify(parse_key(share.public_key), line.message.raw, share.signature):
-            raise BadLine("the signature is not the one of this key over this message")
-        verified = StoredShare(share.public_key, share.signature, verified=True)
-        self._batch.updates.append(AddShares(line.message, (verified,)))
-        self.stats.shares += 1
-
-    def _add_signature(self, line: MessageLine, signed: StoredSignature) -> None:
-        keys = [parse_key(key) for key in signed.public_keys]
-        if not verify_aggregate(keys, line.message.raw, signed.signature):
-            raise BadLine("the signature is not the one of exactly these keys over this message")
-        self._batch.signatures.append(AddSignature(line.message, signed, done=lambda: None))
-        self.stats.signatures += 1
-
     def _write(self) -> None:
-        batch, self._batch = self._batch, WriteBatch()
-        if batch.has_rows:
-            with self.engine.begin() as connection:
-                archive_rows.write(connection, batch, time.time())
+        batch = list(self._batch.values())
+        self._batch = {}
+        self._batch_records = self._batch_bytes = 0
+        if batch:
+            with self._engine.begin() as connection:
+                archive_rows.write_imported(connection, batch, time.time())

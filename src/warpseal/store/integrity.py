@@ -5,32 +5,33 @@ keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from warpseal.bls import verify, verify_aggregate
+from warpseal.bls import MalformedKey, PublicKey, parse_public_key, verify, verify_aggregate
 from warpseal.runtime.process import Progress, ignore_progress
 from warpseal.store.archive_rows import split_keys
 from warpseal.store.connection import Connection, DriverError
-from warpseal.store.export_import import MessageRows, count_messages, parse_key, read_messages
-from warpseal.store.jsonl import BadLine
+from warpseal.store.export_import import MessageRows, count_messages, read_messages
 from warpseal.store.schema import L1_TRANSACTIONS, ORIGINS, SHARES, SIGNATURES, TABLES
 from warpseal.store.tables import Table
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import ID_BYTES, SubnetID, id_text
 from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_id
 from warpseal.warp.message import UnsignedMessage
+from warpseal.warp.validator_set import PUBLIC_KEY_BYTES
 
 _ROWS_PER_PAGE: Final = 1_000
+_MAX_CACHED_KEYS: Final = 20_000
 
 
 class IntegrityReport(Struct):
     """The numbers of checked rows.
 
-    wrong_candidates: shares that were never verified alone and are not valid.
+    wrong_candidates: number of unverified shares that are not valid.
     """
 
     messages: int = 0
@@ -42,17 +43,26 @@ class IntegrityReport(Struct):
     errors: int = 0
 
 
-class IntegrityCheck(Struct):
-    """One check of all rows; a daemon may run at the same time.
+class IntegrityCheck:
+    """Check all rows once; a daemon may run at the same time.
 
-    on_error: called with each error.
+    on_error: called with the text of each error.
     progress: called with the rows of each step.
+    on_wrong_candidate: called with a text for each unverified share that is not valid.
     """
 
-    connection: Connection
-    on_error: Callable[[str], None]
-    progress: Progress = ignore_progress
-    report: IntegrityReport = field(default_factory=IntegrityReport)
+    def __init__(
+        self,
+        connection: Connection,
+        on_error: Callable[[str], None],
+        progress: Progress = ignore_progress,
+        on_wrong_candidate: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._connection = connection
+        self._on_error = on_error
+        self._progress = progress
+        self._on_wrong_candidate = on_wrong_candidate
+        self._counts = IntegrityReport()
 
     def run(self) -> IntegrityReport:
         """Check everything; an error does not end the check."""
@@ -67,19 +77,19 @@ class IntegrityCheck(Struct):
                 check()
             except DriverError as error:
                 self._report(f"the database cannot be read: {error.cause}")
-        return self.report
+        return self._counts
 
     def _report(self, error: str) -> None:
-        self.report.errors += 1
-        self.on_error(error)
+        self._counts.errors += 1
+        self._on_error(error)
 
     def _check_database(self) -> None:
         """Report the errors that the database itself finds.
 
         A server checks pages as it reads them: all are read.
         """
-        self.progress("checking the pages", 0, 0)
-        connection = self.connection
+        self._progress("checking the pages", 0, 0)
+        connection = self._connection
         if not connection.is_postgresql:
             for (line,) in connection.fetch("PRAGMA integrity_check"):
                 if line != "ok":
@@ -97,15 +107,15 @@ class IntegrityCheck(Struct):
                 self._report(f"{count} rows of {name} belong to no message")
 
     def _check_messages(self) -> None:
-        total = count_messages(self.connection)
-        for rows in read_messages(self.connection):
+        total = count_messages(self._connection)
+        for rows in read_messages(self._connection):
             self._check_message(rows)
-            self.progress("checking messages", self.report.messages, total)
+            self._progress("checking messages", self._counts.messages, total)
 
     def _check_message(self, rows: MessageRows) -> None:
         row = rows.message
         name = f"message {id_text(row.message_id)}"
-        self.report.messages += 1
+        self._counts.messages += 1
         if sha256(row.raw).digest() != row.message_id:
             self._report(f"{name}: its id is not the hash of its bytes")
         try:
@@ -115,26 +125,26 @@ class IntegrityCheck(Struct):
         if sum(share.verified == 0 for share in rows.shares) != row.candidates:
             self._report(f"{name}: the number of its unverified shares is not the counted one")
         for signature in rows.signatures:
-            self.report.signatures += 1
-            if signature_error := _signature_error(row.raw, signature):
-                self._report(
-                    f"{name}: a signature of {len(signature.public_keys) // 48} keys: {signature_error}"
-                )
+            self._counts.signatures += 1
+            reason = _explain_bad_signature(row.raw, signature)
+            if reason is not None:
+                keys = len(signature.public_keys) // PUBLIC_KEY_BYTES
+                self._report(f"{name}: a signature of {keys} keys: {reason}")
         for share in rows.shares:
-            self.report.shares += 1
+            self._counts.shares += 1
             if _is_valid_share(row.raw, share):
                 continue
+            key = f"key 0x{share.public_key.hex()}"
             if share.verified == 0:
-                self.report.wrong_candidates += 1
+                self._counts.wrong_candidates += 1
+                self._on_wrong_candidate(f"{name}: the unverified share of {key} is invalid")
             else:
-                self._report(
-                    f"{name}: the verified share of key 0x{share.public_key.hex()} does not verify"
-                )
+                self._report(f"{name}: the verified share of {key} does not verify")
 
     def _check_transactions(self) -> None:
         for row in self._rows(L1_TRANSACTIONS):
-            self.report.l1_transactions += 1
-            self.progress("checking L1 transactions", self.report.l1_transactions, 0)
+            self._counts.l1_transactions += 1
+            self._progress("checking L1 transactions", self._counts.l1_transactions, 0)
             if sha256(row.raw).digest() != row.tx_id:
                 self._report(
                     f"L1 transaction 0x{row.tx_id.hex()}: its id is not the hash of its bytes"
@@ -142,8 +152,8 @@ class IntegrityCheck(Struct):
 
     def _check_origins(self) -> None:
         for row in self._rows(ORIGINS):
-            self.report.origins += 1
-            self.progress("checking origins", self.report.origins, 0)
+            self._counts.origins += 1
+            self._progress("checking origins", self._counts.origins, 0)
             if _origin_validation(row) != row.validation_id:
                 self._report(
                     f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none"
@@ -153,13 +163,13 @@ class IntegrityCheck(Struct):
         """Yield the rows of a table in the order of its key, of one column."""
         key, after = table.key[0].name, b""
         query = f"SELECT {table.names} FROM {table.name} WHERE {key} > ? ORDER BY {key} LIMIT {_ROWS_PER_PAGE}"
-        while page := self.connection.records(query, after):
+        while page := self._connection.records(query, after):
             yield from page
             after = getattr(page[-1], key)
 
     def _check_ranges(self) -> None:
         before: Any = None
-        for row in self.connection.records(
+        for row in self._connection.records(
             "SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id, low"
         ):
             overlaps = (
@@ -172,18 +182,23 @@ class IntegrityCheck(Struct):
             before = row
 
 
-def _signature_error(raw: bytes, row: Any) -> str | None:
+def _explain_bad_signature(raw: bytes, row: Any) -> str | None:
     try:
-        keys = [parse_key(key) for key in split_keys(row.public_keys)]
-    except BadLine as error:
-        return str(error)
+        keys = [_parse_key(key) for key in split_keys(row.public_keys)]
+    except MalformedKey as error:
+        return f"publicKey: {error}"
     return None if verify_aggregate(keys, raw, row.signature) else "it does not verify"
 
 
 def _is_valid_share(raw: bytes, row: Any) -> bool:
-    with suppress(BadLine):
-        return verify(parse_key(row.public_key), raw, row.signature)
-    return False
+    try:
+        return verify(_parse_key(row.public_key), raw, row.signature)
+    except MalformedKey:
+        return False
+
+
+# The same validators sign many messages.
+_parse_key: Callable[[bytes], PublicKey] = lru_cache(_MAX_CACHED_KEYS)(parse_public_key)
 
 
 def _origin_validation(row: Any) -> bytes | None:

@@ -29,6 +29,9 @@ VERSION: Final = 1
 # A signature names all its keys, of which 40,000 fit.
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 MAX_MESSAGE_BYTES: Final = 128 * 1024
+# The top bits of a point: it is compressed; it is the point at infinity.
+_COMPRESSED_FLAG: Final = 0x80
+_POINT_FLAGS: Final = _COMPRESSED_FLAG | 0x40
 
 
 class BadLine(ValueError):
@@ -161,11 +164,11 @@ def read_line(raw: bytes | None) -> MessageLine | SignedLine:
     if record.type == "message":
         return MessageLine(_full_message(record), record.for_ever)
     if record.type == "share":
-        key = _bytes("publicKey", record.public_key, PUBLIC_KEY_BYTES)
+        key = _point("publicKey", record.public_key, PUBLIC_KEY_BYTES)
         return SignedLine(_message(record), StoredShare(key, _signature(record), record.verified))
     if record.type == "signature":
         keys = tuple(
-            _bytes("publicKey", text, PUBLIC_KEY_BYTES) for text in record.public_keys or ()
+            _point("publicKey", text, PUBLIC_KEY_BYTES) for text in record.public_keys or ()
         )
         if not keys or len(set(keys)) != len(keys):
             raise BadLine("publicKeys: the keys of the signers, each once, are needed")
@@ -211,18 +214,26 @@ def _message_id(text: str) -> MessageID:
 
 
 def _signature(record: _Record) -> bytes:
-    return _bytes("signature", record.signature, SIGNATURE_BYTES)
+    return _point("signature", record.signature, SIGNATURE_BYTES)
 
 
-def _bytes(name: str, text: str | None, length: int | None = None) -> bytes:
+def _point(name: str, text: str | None, length: int) -> bytes:
+    """Return the bytes of a compressed point, which is not decoded."""
+    raw = _bytes(name, text)
+    if len(raw) != length:
+        raise BadLine(f"{name}: {len(raw)} bytes, not {length}")
+    if raw[0] & _POINT_FLAGS != _COMPRESSED_FLAG:
+        raise BadLine(f"{name}: not a compressed point other than infinity")
+    return raw
+
+
+def _bytes(name: str, text: str | None) -> bytes:
     if text is None:
         raise BadLine(f"{name} is needed")
     try:
         raw = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
         raise BadLine(f"{name}: not hex") from None
-    if length is not None and len(raw) != length:
-        raise BadLine(f"{name}: {len(raw)} bytes, not {length}")
     return raw
 
 
