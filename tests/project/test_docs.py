@@ -94,6 +94,17 @@ def layers_of(container: str) -> list[set[str]]:
     return [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
 
 
+def test_every_test_that_holds_a_guarantee_exists() -> None:
+    text = (DOCS / "guarantees.md").read_text()
+    tests = ROOT / "tests"
+    files = sorted({tests / name for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text)})
+    assert len(files) > 40
+    assert [file for file in files if not file.exists()] == []
+    sources = "".join(file.read_text() for file in files)
+    names = set(re.findall(r"`(test_\w+)`", text))
+    assert [name for name in sorted(names) if f"def {name}(" not in sources] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_line_is_longer_than_120_characters_except_rows_of_tables_and_long_words(
     page: Path,
