@@ -14,6 +14,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from tests.eventually import TIMEOUT_S
+from tests.ops.health.subnets import FakeSubnets
 from warpseal.aggregation.service import Aggregation, AggregationRequest, SignedRequest
 from warpseal.api.data.routes import DataApi
 from warpseal.api.data.services import DataServices
@@ -369,15 +370,16 @@ class ApiSetup:
         self.probes.open(self.readiness)
 
     def _checks(self) -> HealthRegistry:
-        subnets = {subnet.subnet_id: subnet for subnet in self.readiness.subnets}
+        subnets = FakeSubnets(lambda: self.readiness.subnets)
+        subnet_ids = [subnet.subnet_id for subnet in self.readiness.subnets]
         checks = HealthRegistry(HealthSettings())
         checks.register(
             HealthCheck(
                 "nodes", blocking_error=lambda: None if self.readiness.is_fresh else STALE_HEIGHT
             ),
             *(
-                quorum_check(subnet_id, subnets.get)
-                for subnet_id in dict.fromkeys((*subnets, *self.counted))
+                quorum_check(subnet_id, subnets)
+                for subnet_id in dict.fromkeys((*subnet_ids, *self.counted))
             ),
         )
         return checks

@@ -12,6 +12,7 @@ import pytest
 from tests.aggregation.virtual_time import run
 from tests.follow.worlds import RoughBlocks, RoughNode
 from tests.l1.follower.fixtures import Chain, MemoryStore, SettableLeadership
+from tests.ops.health.subnets import FakeSubnets
 from warpseal.l1.follower import PChainFollower
 from warpseal.l1.settings import FollowerSettings
 from warpseal.ops.health.chains import FollowedChain, chain_check
@@ -69,6 +70,6 @@ def test_a_follower_that_waits_below_its_nodes_says_so(caplog: pytest.LogCapture
     # Once, and again after ten minutes.
     assert fields == [("WARNING", 6, 9, reason)] * 2
     followed = FollowedChain("P", PRIMARY_NETWORK, lambda: late)
-    outcome = chain_check(followed, lambda _: None, 120.0, lambda: 0.0).run()
+    outcome = chain_check(followed, FakeSubnets(), 120.0, lambda: 0.0).run()
     assert isinstance(outcome, CheckOutcome)
     assert f": {reason}" in (outcome.error or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from warpseal.icm.obstacles import MessageObstacles
@@ -28,20 +28,20 @@ class SilentServices:
     async def fail(self, *_: Any, **__: Any) -> NoReturn:
         raise NodeUnavailable("a call")
 
-    call = fail
+    call = sign = check = fail
+
+    def denies_calls(self, chain_id: ChainID) -> bool:
+        return False
 
 
 def silent_obstacles(
-    chain_rpc: Any = None,
-    denies_calls: Callable[[ChainID], bool] = lambda chain_id: False,
-    **options: Any,
+    chain_rpc: Any = None, preflight: Any = None, **options: Any
 ) -> MessageObstacles:
     """Return the obstacles over services that fail.
 
     chain_rpc: client of nodes that reply; None for nodes that fail.
     """
     silent: Any = SilentServices()
-    chain_rpc = chain_rpc or silent
     return MessageObstacles(
-        silent, silent, silent.fail, silent.fail, chain_rpc, denies_calls, 12_345, **options
+        silent, silent, silent, preflight or silent, chain_rpc or silent, 12_345, **options
     )

@@ -5,7 +5,7 @@ its keys.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import pytest
@@ -48,10 +48,7 @@ class HangingServices(SilentServices):
 
 def hanging_obstacles() -> tuple[MessageObstacles, HangingServices]:
     services: Any = HangingServices()
-    calls = services.sign, services.fail
-    return MessageObstacles(
-        services, services, *calls, services, lambda chain_id: False, 12_345
-    ), services
+    return MessageObstacles(services, services, services, services, services, 12_345), services
 
 
 @pytest.mark.parametrize("message", [MESSAGE_V1, OLD])
@@ -91,9 +88,19 @@ async def test_the_warp_message_is_built_from_its_row_once(
     assert (block.delivery_gas.block_limit, block.resent_at) == ("15000000", 1_100)
 
 
+class OneBlock:
+    """Stands for signing blocks that name every message."""
+
+    def __init__(self, rule: SigningBlock) -> None:
+        self.rule = rule
+
+    def find(self, subjects: Iterable[tuple[str, str]]) -> SigningBlock:
+        return self.rule
+
+
 async def test_a_blocked_message_says_so_and_why() -> None:
     rule = SigningBlock(SigningBlockKind.SENDER, "0x00", "the bridge has a bug", 1)
-    lookups = silent_obstacles(find_block=lambda message: rule)
+    lookups = silent_obstacles(blocks=OneBlock(rule))
     for block in (
         *await lookups.outline([PENDING]),
         await lookups.describe(PENDING, CHANGES, None),
@@ -142,8 +149,7 @@ class StoreIsDown(SilentServices):
 
 async def test_a_signature_is_left_out_while_the_store_is_down() -> None:
     services: Any = StoreIsDown()
-    calls = services.fail, services.fail
-    lookups = MessageObstacles(services, services, *calls, services, lambda chain_id: False, 12_345)
+    lookups = MessageObstacles(services, services, services, services, services, 12_345)
     (block,) = await lookups.outline([PENDING])
     assert block is not UNSET
     assert (block.state, block.signature, block.retry) == ("sent", UNSET, UNSET)
@@ -218,9 +224,16 @@ async def test_a_retry_is_tried_once_at_its_latest_block_and_in_the_time_of_the_
     assert len(node.calls) <= 5
 
 
+class DenyingPreflight(SilentServices):
+    """Stands for a preflight to which the operator denies calls of chain B."""
+
+    def denies_calls(self, chain_id: ChainID) -> bool:
+        return chain_id == B
+
+
 async def test_a_chain_whose_calls_are_denied_has_no_trial() -> None:
     node: Any = NodeOfCalls({})
-    lookups = silent_obstacles(node, lambda chain_id: chain_id == B)
+    lookups = silent_obstacles(node, DenyingPreflight())
     block = await lookups.describe(FAILED, CHANGES, None)
     assert block is not UNSET
     assert block.retry is not UNSET

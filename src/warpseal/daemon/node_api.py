@@ -91,16 +91,16 @@ class NodeApi:
             self._config.validators.ready_subnet_ids,
         )
         pinned = dict.fromkeys((PRIMARY_NETWORK, *tracked))
-        yield bootstrap_check(tracked, self._readiness, lambda: self.followed_chains)
+        yield bootstrap_check(tracked, self, lambda: self.followed_chains)
         yield diskspace_check(self._config.peers.data_dir, self._config.health)
         yield background_check(background.failing)
         for subnet_id in pinned:
-            yield quorum_check(subnet_id, self._readiness_of)
+            yield quorum_check(subnet_id, self)
         for subnet_id in dict.fromkeys(counted):
             # The daemon is not ready for a subnet that it does not track, which /ext/health does
             # not show.
             if subnet_id not in pinned:
-                yield replace(quorum_check(subnet_id, self._readiness_of), run=not_shown)
+                yield replace(quorum_check(subnet_id, self), run=not_shown)
 
     def mount(self, profiler: Profiler) -> None:
         """Mount the endpoints.
@@ -130,11 +130,12 @@ class NodeApi:
         self._tracker = subnet_tracker
         self.interfaces.node_id = node_id_text(node_id)
 
-    def _readiness(self) -> Sequence[SubnetReadiness]:
+    def readiness(self) -> Sequence[SubnetReadiness]:
         """Return the connected weight of each tracked subnet; empty while the daemon starts."""
         return () if self._tracker is None else self._tracker.readiness()
 
-    def _readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
+    def readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None:
+        """Return the connected weight of a subnet; None while it is not known."""
         return None if self._tracker is None else self._tracker.readiness_of(subnet_id)
 
     async def add_primary_chains(self, upstream: Upstream, network_id: int) -> None:

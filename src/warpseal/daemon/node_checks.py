@@ -33,13 +33,12 @@ async def open_node_checks(
     index_status: IndexStatus,
 ) -> AsyncIterator[NodeMonitor]:
     """Check the nodes and the followed chains, and name our node id in responses."""
-    config, heights = core.config, validators.heights
+    config = core.config
     now, tracker = asyncio.get_running_loop().time, validators.subnet_tracker
     monitor = NodeMonitor(
-        core.platform.probe,
-        core.upstream.info.probe,
-        lambda: heights.last,
-        lambda: heights.is_fresh,
+        core.platform,
+        core.upstream.info,
+        validators.heights,
         config.health,
         now,
         config.node.p_chain_quorum,
@@ -53,10 +52,7 @@ async def open_node_checks(
     core.registries.loggers.add_chains((*node_api.followed_chains, *indexed_names))
     core.health.register(
         monitor.check(),
-        *(
-            chain_check(chain, tracker.readiness_of, config.health.max_lag_s, now)
-            for chain in chains
-        ),
+        *(chain_check(chain, tracker, config.health.max_lag_s, now) for chain in chains),
     )
 
     async def status(request: StatusRequest) -> Mapping[str, Any]:

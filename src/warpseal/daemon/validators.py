@@ -20,9 +20,7 @@ from warpseal.metrics.samples import (
 from warpseal.node.info import UpgradeWatch
 from warpseal.ops.health.checks import peer_checks, validator_sets_check
 from warpseal.peers.network import PeerNetwork
-from warpseal.peers.statistics import UnreachableReason
 from warpseal.validators.activity import L1Activity
-from warpseal.validators.balances import describe_underfunded, underfunded_validations
 from warpseal.validators.chain_validator_list import CurrentValidations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
@@ -46,7 +44,6 @@ class ValidatorNetwork:
             core.upstream,
             core.platform,
         )
-        self._settings = settings
         self._indexed = indexed = core.upstreams.indexed
         self.chains = ChainLookup(platform, has_index=indexed is not None)
         self.epochs = EpochHeights(
@@ -70,7 +67,10 @@ class ValidatorNetwork:
         node_id = core.identity.identity.node_id
         self.uptime = UptimeRecorder(self.network, core.store.observed, node_id, config.uptime)
         self.current = CurrentValidations(
-            platform, self.uptime.watch, ttl_s=2 * settings.current_refresh_s
+            platform,
+            self.uptime.watch,
+            ttl_s=2 * settings.current_refresh_s,
+            min_balance_navax=settings.min_balance_navax,
         )
         self.subnet_tracker = SubnetTracker(
             self.heights, self.sets, platform, upstream.info, self.network, settings
@@ -108,19 +108,6 @@ class ValidatorNetwork:
             return self.network.heard_at(node_id) is None
         return bool(missing.last_error) or self.network.unreachable(node_id, subnet_id) is not None
 
-    def unreachable_reason(self, node_id: NodeID, subnet_id: SubnetID) -> str | None:
-        """Return why a node of a subnet cannot be reached; None if it is connected, or was not
-        dialed in vain.
-        """
-        unreachable = self.network.unreachable(node_id, subnet_id)
-        if unreachable is not None:
-            return unreachable.reason
-        # A node that is dialed again at this moment.
-        missing = self.network.missing_connection(node_id)
-        return (
-            UnreachableReason.NOT_CONNECTED if missing is not None and missing.last_error else None
-        )
-
     def readiness(self) -> Sequence[SubnetReadiness]:
         """Return the connected weight of the Primary Network and of each tracked subnet."""
         return self.subnet_tracker.readiness()
@@ -133,9 +120,7 @@ class ValidatorNetwork:
         """Return the L1 validators of a tracked subnet that are inactive or nearly drained, as far
         as known.
         """
-        current = self.current.latest(subnet_id) or ()
-        underfunded = underfunded_validations(current, self._settings.min_balance_navax)
-        return tuple(map(describe_underfunded, underfunded))
+        return self.current.underfunded(subnet_id)
 
 
 @asynccontextmanager
@@ -157,8 +142,8 @@ async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator
         *peer_checks(
             network,
             tracker,
-            validators.underfunded,
-            validators.upgrades.untested,
+            validators.current,
+            validators.upgrades,
             core.config.peers,
             now,
         )

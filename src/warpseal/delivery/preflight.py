@@ -231,7 +231,7 @@ class Preflight:
     """Used from one event loop.
 
     executor: verifies signatures; it must not be the one that signing waits for.
-    denies_calls: whether callers may not have calls of a chain executed.
+    denies_calls: function that returns whether the operator denies calls of a chain.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class Preflight:
         self._statements = statements
         self._chain_rpc = chain_rpc
         self._network_id = network_id
-        self._denies_calls = denies_calls
+        self.denies_calls = denies_calls
         self._executor = executor
 
     async def check(self, request: PreflightRequest) -> PreflightAnswer:
@@ -407,7 +407,7 @@ class Preflight:
         """Return the result of the caller's call; UNSET without one. Raises nothing for a node."""
         if request.call is None:
             return UNSET
-        if self._denies_calls(request.destination_id):
+        if self.denies_calls(request.destination_id):
             return PreflightCall(
                 succeeded=None,
                 note=CALL_NOTE,

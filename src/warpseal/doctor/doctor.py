@@ -132,13 +132,9 @@ async def _check_peers(
                     with suppress(NodeUnavailable, RpcRefusal):
                         await validators.current.of(subnet_id)
             now = asyncio.get_running_loop().time
-            checks = [
-                quorum_check(subnet_id, tracker.readiness_of, lambda: network)
-                for subnet_id in subnet_ids
-            ]
-            untested = validators.upgrades.untested
+            checks = [quorum_check(subnet_id, tracker, lambda: network) for subnet_id in subnet_ids]
             checks += peer_checks(
-                network, tracker, validators.underfunded, untested, config.peers, now
+                network, tracker, validators.current, validators.upgrades, config.peers, now
             )
             return [
                 finding

@@ -20,17 +20,18 @@ from msgspec.structs import replace
 
 from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.aggregation.resolve import AggregationRequest
-from warpseal.aggregation.service import Aggregation, SignatureAggregator
+from warpseal.aggregation.service import SignatureAggregator
 from warpseal.chains.evm.icm_events import ChangeKind, decode_tail
 from warpseal.chains.evm.reverts import decode_revert
 from warpseal.delivery.errors import WarpDisabled
 from warpseal.delivery.preflight import (
     EXECUTION_FAILED,
-    PreflightAnswer,
+    Preflight,
     PreflightRequest,
     printable_text,
 )
-from warpseal.delivery.request import Delivery, DeliveryRequest
+from warpseal.delivery.request import DeliveryRequest
+from warpseal.delivery.service import DeliveryService
 from warpseal.delivery.statement import PreflightStatement
 from warpseal.errors import CallRefused, WarpsealError
 from warpseal.icm.resources import (
@@ -46,23 +47,27 @@ from warpseal.icm.resources import (
 )
 from warpseal.icm.retry import WORD_BYTES, CallTrial, JoinedMessage, advise_retry, allowed_relayers
 from warpseal.index.evm.records import MessageChange, ReceivedMessage, SentMessage
+from warpseal.messages.signing_blocks import subjects
 from warpseal.messages.teleporter import TeleporterMessage, parse_teleporter
 from warpseal.node.chain_apis import ChainRpcClient
+from warpseal.peers.network import PeerNetwork
 from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.text import account_text, hex_text
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.archive import Archive
 from warpseal.store.errors import StoreDown
+from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.store.values import SigningBlock
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.json_values import decode_number
+from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import UnknownChain
+from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.codec import MalformedMessage
 from warpseal.warp.ids import (
     P_CHAIN,
     ChainID,
     MessageID,
-    NodeID,
     SubnetID,
     id_text,
     node_id_text,
@@ -72,7 +77,6 @@ from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 from warpseal.warp.quorum_shortfall import MissingSigner, QuorumShortfall, Verdict
 from warpseal.warp.validator_set import (
     DEFAULT_QUORUM,
-    CanonicalValidatorSet,
     Validator,
     required_weight,
 )
@@ -100,57 +104,44 @@ _CHUNK_GAS, _SIGNER_GAS, _PAYLOAD_BYTE_GAS, _RECEIPT_GAS = 2 * 512, 250, 35, 2_5
 _DELIVERY_GAS: Final = 125_000 + 750 + 250_000
 
 
-def _find_no_set(subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
-    """Return no validator set: the default of a caller without validators."""
-
-
-def _find_no_reason(node_id: NodeID, subnet_id: SubnetID) -> str | None:
-    """Return no reason: the default of a caller without peers."""
-
-
 class MessageObstacles:
     """Looks up what hinders messages. Used from one event loop.
 
-    sign: function that signs a message for a destination from what is stored.
-    check: function that makes the preflight of a signed message.
-    denies_calls: function that returns whether nodes of a chain execute no calls.
+    delivery: service that signs a message for a destination, here from stored signatures alone.
+    preflight: service that checks a signed message, and knows the chains without calls.
     now: clock in Unix seconds.
-    find_block: function that returns the rule that blocks a message; it raises StoreDown.
-    known_set: function that returns the validators of a subnet at a height, or None if only a node
-        has them.
-    unreachable_reason: function that returns why the daemon cannot reach a node of a subnet, or
-        None.
-    subnet_of: function that returns the subnet of a chain; it raises UnknownChain, NodeUnavailable.
+    blocks: signing blocks of the operator.
+    sets: validator sets, of which only those in the cache are read.
+    peers: connections to validators.
+    chains: lookup of the subnets of chains.
     """
 
     def __init__(
         self,
         aggregator: SignatureAggregator,
         archive: Archive,
-        sign: Callable[[DeliveryRequest], Awaitable[Delivery[Aggregation]]],
-        check: Callable[[PreflightRequest], Awaitable[PreflightAnswer]],
+        delivery: DeliveryService,
+        preflight: Preflight,
         chain_rpc: ChainRpcClient,
-        denies_calls: Callable[[ChainID], bool],
         network_id: int,
         *,
         now: Callable[[], float] = time.time,
-        find_block: Callable[[UnsignedMessage], SigningBlock | None] = lambda message: None,
-        known_set: Callable[[SubnetID, int], CanonicalValidatorSet | None] = _find_no_set,
-        unreachable_reason: Callable[[NodeID, SubnetID], str | None] = _find_no_reason,
-        subnet_of: Callable[[ChainID], Awaitable[SubnetID]] | None = None,
+        blocks: SigningBlocks | None = None,
+        sets: ValidatorSets | None = None,
+        peers: PeerNetwork | None = None,
+        chains: ChainLookup | None = None,
     ) -> None:
         self._aggregator = aggregator
         self._archive = archive
-        self._sign = sign
-        self._check = check
+        self._delivery = delivery
+        self._preflight = preflight
         self._chain_rpc = chain_rpc
-        self._denies_calls = denies_calls
         self._network_id = network_id
         self._now = now
-        self._find_block = find_block
-        self._known_set = known_set
-        self._node_reason = unreachable_reason
-        self._subnet_of = subnet_of
+        self._blocks = blocks
+        self._sets = sets
+        self._peers = peers
+        self._chains = chains
         self._flights: SingleFlight[bytes, WarpsealBlock] = SingleFlight()
 
     async def find_icm_id(self, warp_id: bytes) -> bytes | None:
@@ -183,13 +174,13 @@ class MessageObstacles:
         self, destinations: Sequence[ChainID]
     ) -> Mapping[ChainID, IcmDelivery]:
         """Return the delivery to chains that do not exist, of the first destinations of a list."""
-        subnet_of, refusals = self._subnet_of, dict[ChainID, IcmDelivery]()
-        if subnet_of is None:
+        chains, refusals = self._chains, dict[ChainID, IcmDelivery]()
+        if chains is None:
             return refusals
 
         async def look_up(chain_id: ChainID) -> None:
             try:
-                await subnet_of(chain_id)
+                await chains.subnet_of(chain_id)
             except UnknownChain as error:
                 refusals[chain_id] = _describe_refusal(error)
 
@@ -311,7 +302,7 @@ class MessageObstacles:
         limit = UNSET if block_gas is None else str(block_gas)
         keys["delivery_gas"] = IcmDeliveryGas(required=str(required), block_limit=limit)
         if signed is not None:
-            preflight = await self._check(PreflightRequest(signed, side.destination))
+            preflight = await self._preflight.check(PreflightRequest(signed, side.destination))
             following = [height.verifies for height in preflight.heights if height.epoch == "next"]
             keys["delivery"] = IcmDelivery(
                 verifies_now=preflight.verifies_now,
@@ -342,7 +333,7 @@ class MessageObstacles:
             defer_report=lambda report: None,
         )
         try:
-            delivery = await self._sign(DeliveryRequest(request, destination_id))
+            delivery = await self._delivery.sign(DeliveryRequest(request, destination_id))
         except QuorumNotReached as error:
             shortfall = error.shortfall
         except (WarpsealError, RpcRefusal) as error:
@@ -388,7 +379,9 @@ class MessageObstacles:
         Unreachable validators come first.
         """
         subnet_id = SubnetID(parse_id(shortfall.signing_subnet_id))
-        validators = self._known_set(subnet_id, shortfall.height)
+        validators = None
+        if self._sets is not None:
+            validators = self._sets.known(subnet_id, shortfall.height)
         missing = {signer.public_key: signer for signer in shortfall.missing}
         has_all_missing = len(shortfall.missing) < MAX_MISSING
         unreachable: dict[str, MissingSigner] = {}
@@ -414,9 +407,16 @@ class MessageObstacles:
         listed = (*heaviest, *others)[:MAX_MISSING]
         return replace(signature, unreachable_weight=str(weight)), listed
 
+    def _find_block(self, message: UnsignedMessage) -> SigningBlock | None:
+        """Return the signing block that names a message, if there is one. Raises StoreDown."""
+        return None if self._blocks is None else self._blocks.find(subjects(message))
+
     def _unreachable_reason(self, validator: Validator, subnet_id: SubnetID) -> str | None:
         """Return why the first node of a validator is unreachable; None if one may be reachable."""
-        reasons = [self._node_reason(node_id, subnet_id) for node_id in validator.node_ids]
+        peers = self._peers
+        if peers is None:
+            return None
+        reasons = [peers.unreachable_reason(node_id, subnet_id) for node_id in validator.node_ids]
         return None if None in reasons else next(iter(reasons), None)
 
     async def _try_call(
@@ -432,7 +432,7 @@ class MessageObstacles:
         chain_id, sender, gas = side.source, side.sender, MAX_EXECUTION_GAS
         if received is not None:
             chain_id, sender, gas = side.destination, received.deliverer, min(gas, block_gas or gas)
-        if self._denies_calls(chain_id):
+        if self._preflight.denies_calls(chain_id):
             return CallTrial()
         transaction = {"from": hex_text(sender), "to": call.to, "data": call.data, "gas": hex(gas)}
         trial = CallTrial()
@@ -461,7 +461,7 @@ class MessageObstacles:
             not side.body
             or side.gas_limit is None
             or chain_id == P_CHAIN
-            or self._denies_calls(chain_id)
+            or self._preflight.denies_calls(chain_id)
         ):
             return
         body = side.body + bytes(-len(side.body) % WORD_BYTES)

@@ -230,6 +230,19 @@ class PeerNetwork:
             next_try_at=next_try_at,
         )
 
+    def unreachable_reason(self, node_id: NodeID, subnet_id: SubnetID) -> str | None:
+        """Return why a node of a subnet cannot be reached.
+
+        Returns None for a connected node, and for a node whose first dial has not failed yet.
+        """
+        unreachable = self.unreachable(node_id, subnet_id)
+        if unreachable is not None:
+            return unreachable.reason
+        # The node is dialed again at this moment.
+        missing = self.missing_connection(node_id)
+        has_failed = missing is not None and bool(missing.last_error)
+        return UnreachableReason.NOT_CONNECTED if has_failed else None
+
     def running_s(self) -> float:
         """Return for how many seconds the network has been running."""
         return 0.0 if self._started_at is None else self._now() - self._started_at

@@ -21,12 +21,14 @@ from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import loop_time
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
+from warpseal.validators.balances import describe_underfunded, underfunded_validations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import HeightTooNew, UnknownChain
 from warpseal.validators.settings import ValidatorSettings
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.validators.uptime.node_uptime import Uptime
 from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, NodeID, SubnetID, id_text, node_id_text
+from warpseal.warp.quorum_shortfall import MissingSigner
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class CurrentValidations:
     Used from one event loop, for a set of subnets that the configuration bounds.
     on_update: function that receives each reply of the nodes.
     ttl_s: seconds for which a reply is used without a new call.
+    min_balance_navax: balance below which an L1 validator is underfunded.
     now: clock in seconds that never goes back; by default the event loop's.
     """
 
@@ -57,11 +60,13 @@ class CurrentValidations:
         on_update: Callable[[Validations], None] = lambda validations: None,
         *,
         ttl_s: float = 10.0,
+        min_balance_navax: int = 0,
         now: Callable[[], float] | None = None,
     ) -> None:
         self._platform = platform
         self._on_update = on_update
         self._ttl_s = ttl_s
+        self._min_balance_navax = min_balance_navax
         self._now = now or loop_time
         self._latest: dict[SubnetID, tuple[Validations, float]] = {}
         self._flights: SingleFlight[SubnetID, Validations] = SingleFlight()
@@ -85,6 +90,14 @@ class CurrentValidations:
     def latest(self, subnet_id: SubnetID) -> Validations | None:
         """Return the last reply about a subnet without a call; None if it is over a minute old."""
         return self._younger(subnet_id, STALE_S)
+
+    def underfunded(self, subnet_id: SubnetID) -> tuple[MissingSigner, ...]:
+        """Return the L1 validators of a subnet that are inactive or nearly drained, as far as
+        known.
+        """
+        validations = self.latest(subnet_id) or ()
+        underfunded = underfunded_validations(validations, self._min_balance_navax)
+        return tuple(map(describe_underfunded, underfunded))
 
     async def refresh(self, subnet_id: SubnetID) -> None:
         """Call a node now, before a caller waits for it. Raises NodeUnavailable."""

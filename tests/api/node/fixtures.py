@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
+from tests.ops.health.subnets import FakeSubnets
 from warpseal.api.http.listener import Listener
 from warpseal.api.http.server import HttpServer
 from warpseal.api.http.settings import ApiSettings
@@ -204,9 +205,10 @@ def recorded_checks(registry: HealthRegistry, folder: Path) -> None:
         FollowedChain(L1_CHAIN, L1_SUBNET, lambda: replace(standing, height=54, node_height=54))
     )
     traffic = PeerTraffic(6, 9.5, 9.5, 10, 0, 0, 96, None)
+    subnets = FakeSubnets(lambda: list(readiness.values()))
     registry.register(
-        *(chain_check(chain, readiness.get, 120.0, lambda: 10.0) for chain in chains),
-        bootstrap_check((PRIMARY_NETWORK,), lambda: list(readiness.values()), dict),
+        *(chain_check(chain, subnets, 120.0, lambda: 10.0) for chain in chains),
+        bootstrap_check((PRIMARY_NETWORK,), subnets, dict),
         database_check(lambda: StoreStatus("off", True)),
         diskspace_check(folder, HealthSettings(warn_disk_percent=0, fail_disk_percent=0)),
         network_check(lambda: traffic, lambda: 10.0),

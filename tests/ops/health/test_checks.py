@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.ops.health.subnets import FakeSubnets
 from warpseal.ops.health.chains import FollowedChain, LagTimer, chain_check
 from warpseal.ops.health.checks import (
     PeerTraffic,
@@ -63,7 +64,9 @@ class FollowedChainSetup:
         return FollowedChain("P", PRIMARY_NETWORK, lambda: self.progress)
 
     def check(self) -> HealthCheck:
-        return chain_check(self.chain(), lambda _: connected(self.weight), 120.0, lambda: self.now)
+        return chain_check(
+            self.chain(), FakeSubnets(lambda: [connected(self.weight)]), 120.0, lambda: self.now
+        )
 
 
 def test_a_chain_at_its_tip_has_nothing_in_processing() -> None:
@@ -163,7 +166,9 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
     weights = {PRIMARY_NETWORK: 0, SUBNET: 0}
     boot = bootstrap_check(
         (SUBNET,),
-        lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()],
+        FakeSubnets(
+            lambda: [connected(weight, subnet_id) for subnet_id, weight in weights.items()]
+        ),
         lambda: {"P": setup.chain()},
     )
     assert run_check(boot) == CheckOutcome(
@@ -184,7 +189,7 @@ def test_a_subnet_is_bootstrapped_once_weight_and_chains_were_ready() -> None:
 
 @pytest.mark.parametrize(("weight", "fails"), [(100, False), (67, False), (66, True), (0, True)])
 def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
-    check = quorum_check(SUBNET, lambda _: connected(weight, SUBNET))
+    check = quorum_check(SUBNET, FakeSubnets(lambda: [connected(weight, SUBNET)]))
     assert (check.name, check.tags) == (f"quorum-{id_text(SUBNET)}", frozenset({id_text(SUBNET)}))
     outcome = run_check(check)
     assert outcome.message == {
@@ -196,9 +201,11 @@ def test_a_quorum_needs_67_of_100(weight: int, fails: bool) -> None:
 
 
 def test_the_quorum_check_of_an_unknown_subnet_fails() -> None:
-    assert run_check(quorum_check(SUBNET, lambda _: None)).error == "the network is not known yet"
+    assert run_check(quorum_check(SUBNET, FakeSubnets())).error == "the network is not known yet"
     unknown = SubnetReadiness(SUBNET, False, 0, 0, ())
-    assert "not known yet" in str(run_check(quorum_check(SUBNET, lambda _: unknown)).error)
+    assert "not known yet" in str(
+        run_check(quorum_check(SUBNET, FakeSubnets(lambda: [unknown]))).error
+    )
 
 
 def network(traffic: PeerTraffic) -> CheckOutcome:

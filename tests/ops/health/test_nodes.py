@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,13 @@ from warpseal.upstream.errors import PublicFailure
 from warpseal.upstream.pool import NodeResult
 
 NodeReply = int | PublicFailure
+
+
+class ProbedNodes:
+    """Stands for the client of a list of nodes."""
+
+    def __init__(self, probe: Callable[[], Awaitable[Sequence[NodeResult[int]]]]) -> None:
+        self.probe = probe
 
 
 @dataclass
@@ -37,11 +45,13 @@ class FakeNodes:
         async def info() -> Sequence[NodeResult[int]]:
             return node_results(self.info)
 
+        platform: Any = ProbedNodes(heights)
+        info_nodes: Any = ProbedNodes(info)
+        height: Any = self
         return NodeMonitor(
-            heights,
-            info,
-            lambda: self.last,
-            lambda: self.is_fresh,
+            platform,
+            info_nodes,
+            height,
             HealthSettings(frequency_s, max_lag_s=120),
             lambda: self.now,
             quorum,
@@ -161,7 +171,9 @@ async def test_a_node_that_contradicted_others_is_marked() -> None:
         return [NodeResult(0, "", 12, None, disagrees=True), NodeResult(1, "", 12, None)]
 
     settings = HealthSettings(30.0, max_lag_s=120)
-    monitor = NodeMonitor(heights, heights, lambda: 7, lambda: True, settings, lambda: 0.0, 2)
+    nodes: Any = ProbedNodes(heights)
+    height: Any = FakeNodes([])
+    monitor = NodeMonitor(nodes, nodes, height, settings, lambda: 0.0, 2)
     message = (await poll_and_check(FakeNodes([]), monitor)).message["nodes"]
     assert message["p-chain-api[0]"] == {"disagrees": True, "height": 12}
     assert message["p-chain-api[1]"] == {"height": 12}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -28,6 +28,9 @@ from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
 if TYPE_CHECKING:
     from warpseal.forwarding.evm.forwarder import ForwardedChain
+    from warpseal.node.info import InfoClient
+    from warpseal.node.platform import PlatformClient
+    from warpseal.validators.heights import ProposedHeight
 
 REQUIRED_SHARE: Final = 0.67
 _MAX_TIPS: Final = 4_096
@@ -49,6 +52,16 @@ class FollowedChain(Struct, frozen=True):
     name: str
     subnet_id: SubnetID
     progress: Callable[[], ChainProgress]
+
+
+class TrackedSubnets(Protocol):
+    """The connected weight of subnets (`validators.subnet_tracker.SubnetTracker`).
+
+    The node API stands for it while the daemon starts.
+    """
+
+    def readiness(self) -> Sequence[SubnetReadiness]: ...
+    def readiness_of(self, subnet_id: SubnetID) -> SubnetReadiness | None: ...
 
 
 class LagTimer:
@@ -77,7 +90,7 @@ class LagTimer:
 
 def chain_check(
     chain: FollowedChain,
-    readiness_of: Callable[[SubnetID], SubnetReadiness | None],
+    subnets: TrackedSubnets,
     max_lag_s: float,
     now: Callable[[], float],
 ) -> HealthCheck:
@@ -91,7 +104,7 @@ def chain_check(
     def run() -> CheckOutcome:
         progress = chain.progress()
         age_s = lag.age_s(progress.height, progress.node_height, now())
-        networking, share = _networking(readiness_of(chain.subnet_id))
+        networking, share = _networking(subnets.readiness_of(chain.subnet_id))
         engine = {"consensus": _consensus(progress, age_s), "vm": _vm(progress)}
         message = {"engine": engine, "networking": networking}
         errors = []
@@ -211,17 +224,12 @@ def _networking(subnet: SubnetReadiness | None) -> tuple[dict[str, Any], float]:
     return {"disconnectedValidators": missing[:_MAX_LISTED], "percentConnected": share}, share
 
 
-NodeProbe = Callable[[], Awaitable[Sequence[NodeResult[int]]]]
-"""Calls every node of a list; never raises."""
-
-
 class NodeMonitor:
     """The latest results of the nodes of each list; those of p-chain-api are heights.
 
-    heights: calls the nodes of p-chain-api for their heights.
-    info: calls the nodes of info-api for any result.
-    proposed: returns the proposed P-Chain height, at which messages are signed.
-    is_fresh: returns whether the proposed height is recent enough for signing.
+    platform: client of p-chain-api, whose nodes are called for their heights.
+    info: client of info-api, whose nodes are called for any result.
+    heights: proposed P-Chain height, at which messages are signed.
     now: returns the seconds of a monotonic clock.
     quorum: number of nodes of p-chain-api that must agree. The lag of a node is measured from the
         height that as many nodes have reached, so that fewer nodes that forge heights do not make
@@ -230,18 +238,16 @@ class NodeMonitor:
 
     def __init__(
         self,
-        heights: NodeProbe,
-        info: NodeProbe,
-        proposed: Callable[[], int | None],
-        is_fresh: Callable[[], bool],
+        platform: PlatformClient,
+        info: InfoClient,
+        heights: ProposedHeight,
         settings: HealthSettings,
         now: Callable[[], float],
         quorum: int = 1,
     ) -> None:
-        self._heights = heights
+        self._platform = platform
         self._info = info
-        self._proposed = proposed
-        self._is_fresh = is_fresh
+        self._heights = heights
         self._settings = settings
         self._now = now
         self._quorum = quorum
@@ -268,7 +274,9 @@ class NodeMonitor:
 
     async def poll(self) -> None:
         """Call every node once."""
-        p_chain_results, info_results = await asyncio.gather(self._heights(), self._info())
+        p_chain_results, info_results = await asyncio.gather(
+            self._platform.probe(), self._info.probe()
+        )
         self.results = {P_CHAIN_API: p_chain_results, INFO_API: info_results}
         heights = {
             result.position: result.value for result in p_chain_results if result.value is not None
@@ -300,10 +308,10 @@ class NodeMonitor:
         )
 
     def _height_error(self) -> str | None:
-        return None if self._is_fresh() else STALE_HEIGHT
+        return None if self._heights.is_fresh else STALE_HEIGHT
 
     def _check(self) -> CheckOutcome:
-        message = {"nodes": dict(self._node_messages()), "proposedHeight": self._proposed()}
+        message = {"nodes": dict(self._node_messages()), "proposedHeight": self._heights.last}
         errors = list(self._errors())
         if (height_error := self._height_error()) is not None:
             errors.insert(0, height_error)

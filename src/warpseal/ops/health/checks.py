@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, to_builtins
 
-from warpseal.ops.health.chains import FollowedChain
+from warpseal.ops.health.chains import FollowedChain, TrackedSubnets
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck
 from warpseal.ops.settings import HealthSettings
 from warpseal.peers.settings import PeerSettings
@@ -24,13 +24,15 @@ from warpseal.runtime.go_time import go_duration, rfc3339
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
-from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
+from warpseal.warp.quorum_shortfall import DisconnectedNode
 from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 if TYPE_CHECKING:
+    from warpseal.node.info import UpgradeWatch
     from warpseal.peers.network import PeerNetwork
     from warpseal.store.values import StoreStatus
     from warpseal.usage.flusher import FlusherStatus
+    from warpseal.validators.chain_validator_list import CurrentValidations
     from warpseal.validators.set_comparison import SetComparison
 
 MIN_PEERS: Final = 1
@@ -59,22 +61,18 @@ _CONNECTION_ADVICE: Final = {
     "wrong_identity": "another node answers at their address",
 }
 
-Readiness = Callable[[], Sequence[SubnetReadiness]]
-ReadinessOf = Callable[[SubnetID], SubnetReadiness | None]
-
 
 def peer_checks(
     network: PeerNetwork,
     subnet_tracker: SubnetTracker,
-    underfunded: Callable[[SubnetID], Sequence[MissingSigner]],
-    untested: Callable[[], Mapping[str, int]],
+    current: CurrentValidations,
+    upgrades: UpgradeWatch,
     settings: PeerSettings,
     now: Callable[[], float],
 ) -> Iterator[HealthCheck]:
     """Yield the checks of the peers.
 
-    underfunded: returns the L1 validators of a subnet without enough balance.
-    untested: returns Unix times of the upgrades that Warpseal was not tested with, by name.
+    upgrades: upgrades that Warpseal was not tested with, as the nodes report them.
     now: returns the seconds of the clock of the connections.
     """
 
@@ -85,8 +83,8 @@ def peer_checks(
     yield router_check(traffic, now)
     yield clock_check(lambda: network.clock_offset_s, settings.clock_tolerance_s)
     yield HealthCheck("versions", findings=lambda: _version_findings(network))
-    yield _upgrade_check(network, untested)
-    yield HealthCheck("balances", findings=lambda: _balance_findings(subnet_tracker, underfunded))
+    yield _upgrade_check(network, upgrades)
+    yield HealthCheck("balances", findings=lambda: _balance_findings(subnet_tracker, current))
     yield HealthCheck("files", findings=lambda: _file_findings(network, subnet_tracker))
 
 
@@ -303,7 +301,7 @@ def usage_check(status: Callable[[], FlusherStatus]) -> HealthCheck:
 
 def quorum_check(
     subnet_id: SubnetID,
-    readiness_of: ReadinessOf,
+    subnets: TrackedSubnets,
     network: Callable[[], PeerNetwork | None] = lambda: None,
 ) -> HealthCheck:
     """Return the check of a subnet's connected weight.
@@ -313,17 +311,17 @@ def quorum_check(
     name = id_text(subnet_id)
 
     def run() -> CheckOutcome:
-        subnet = readiness_of(subnet_id)
+        subnet = subnets.readiness_of(subnet_id)
         if subnet is None:
             return CheckOutcome(error="the network is not known yet")
         return CheckOutcome(_weights(subnet), subnet.shortfall)
 
     def blocking_error() -> str | None:
-        subnet = readiness_of(subnet_id) or SubnetReadiness(subnet_id, False, 0, 0, ())
+        subnet = subnets.readiness_of(subnet_id) or SubnetReadiness(subnet_id, False, 0, 0, ())
         return subnet.shortfall
 
     def findings() -> Iterator[Finding]:
-        subnet, peers = readiness_of(subnet_id), network()
+        subnet, peers = subnets.readiness_of(subnet_id), network()
         return iter(()) if subnet is None or peers is None else _subnet_findings(subnet, peers)
 
     return HealthCheck(
@@ -339,7 +337,7 @@ def quorum_check(
 
 def bootstrap_check(
     subnet_ids: Sequence[SubnetID],
-    readiness: Readiness,
+    subnets: TrackedSubnets,
     chains: Callable[[], Mapping[str, FollowedChain]],
 ) -> HealthCheck:
     """Return the startup check, which passes after each subnet had enough weight connected once,
@@ -353,7 +351,7 @@ def bootstrap_check(
     first_tips: dict[str, int] = {}
 
     def run() -> CheckOutcome:
-        connected.update(subnet.subnet_id for subnet in readiness() if subnet.is_ready)
+        connected.update(subnet.subnet_id for subnet in subnets.readiness() if subnet.is_ready)
         for name, chain in chains().items():
             progress = chain.progress()
             if progress.node_height is not None:
@@ -488,11 +486,13 @@ def _describe_missing(node_id: NodeID, weight: int, connection: DisconnectedNode
 
 
 def _balance_findings(
-    subnet_tracker: SubnetTracker, underfunded: Callable[[SubnetID], Sequence[MissingSigner]]
+    subnet_tracker: SubnetTracker, current: CurrentValidations
 ) -> Iterator[Finding]:
     """Name the L1 validators that are inactive or nearly drained."""
     for subnet in subnet_tracker.readiness():
-        members = () if subnet.subnet_id == PRIMARY_NETWORK else underfunded(subnet.subnet_id)
+        members = (
+            () if subnet.subnet_id == PRIMARY_NETWORK else current.underfunded(subnet.subnet_id)
+        )
         if members:
             names = [
                 f"{member.node_ids[0]} (weight {member.weight}, {member.state})"
@@ -539,13 +539,13 @@ def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
         yield Finding(Grade.WARNING, text, advice)
 
 
-def _upgrade_check(network: PeerNetwork, untested: Callable[[], Mapping[str, int]]) -> HealthCheck:
+def _upgrade_check(network: PeerNetwork, upgrades: UpgradeWatch) -> HealthCheck:
     """Return the check of upgrades that this version was not tested with, or that the configured
     nodes do not know.
     """
 
     def findings() -> Iterator[Finding]:
-        for name, unix_s in untested().items():
+        for name, unix_s in upgrades.untested().items():
             at = rfc3339(unix_s)
             text = (
                 f"the network upgrade {name} of {at} is none that this version of Warpseal was"
