@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
@@ -16,9 +16,9 @@ from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions
 from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.contracts import ContractResolver, ask_erc721
+from warpseal.indexer.evm.contracts import ContractResolver
 from warpseal.indexer.evm.fetcher import open_fetcher
-from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer, EvmIndexerParts
+from warpseal.indexer.evm.indexer import BackgroundTask, EvmIndexer
 from warpseal.indexer.evm.metadata import MetadataFetcher
 from warpseal.indexer.evm.nodes import EvmCaller
 from warpseal.indexer.evm.tracer import Tracer
@@ -42,26 +42,25 @@ async def open_evm_indexer(core: IndexCore, tasks: asyncio.TaskGroup) -> AsyncIt
 
         def build_tasks(chain: EvmChainContext) -> list[BackgroundTask]:
             caller = EvmCaller(chain.nodes)
-            parts: list[BackgroundTask] = [ContractResolver(chain, caller)]
+            work: list[BackgroundTask] = [ContractResolver(chain, caller)]
             if chain.settings.traces is not TraceMode.OFF:
-                parts.append(Tracer(chain))
-            parts.append(MetadataFetcher(chain, caller, fetcher, core.config.metadata))
-            return parts
+                work.append(Tracer(chain))
+            work.append(MetadataFetcher(chain, caller, fetcher, core.config.metadata))
+            return work
 
-        parts = EvmIndexerParts(
+        indexer = EvmIndexer(
+            core.config.node.indexed_evm_chains,
             sessions,
-            core.config.evm_rpc,
-            core.config.index,
-            core.config.indexer,
-            partial(evm_index_url, core.config.index, core.folder),
-            partial(read_block_rules, core.upstream, core.network_id),
-            _ask_interfaces,
-            build_tasks,
-            IcmOptions(core.network_id),
-            core.run.elsewhere,
-            core.config.node.index_l1s_at is None,
+            core.folder,
+            rpc=core.config.evm_rpc,
+            index=core.config.index,
+            settings=core.config.indexer,
+            load_rules=partial(read_block_rules, core.upstream, core.network_id),
+            build_tasks=build_tasks,
+            icm=IcmOptions(core.network_id),
+            elsewhere=core.run.elsewhere,
+            has_all_chains=core.config.node.index_l1s_at is None,
         )
-        indexer = EvmIndexer(core.config.node.indexed_evm_chains, parts)
         tasks.create_task(indexer.run())
         tasks.create_task(_find_l1s(core, indexer, sessions))
         if core.run.worker_process is None:
@@ -100,12 +99,6 @@ async def _find_l1s(core: IndexCore, indexer: EvmIndexer, sessions: Sessions) ->
                 tasks.create_task(add_when_free(chain))
 
         await served.run(add)
-
-
-async def _ask_interfaces(
-    chain: EvmChainContext, contracts: Collection[bytes], height: int
-) -> Mapping[bytes, bool]:
-    return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
 
 
 def _places(core: IndexCore) -> str:

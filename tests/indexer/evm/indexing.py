@@ -5,7 +5,7 @@ a folder.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,7 @@ from warpseal.index.database import reading_index
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.records import IcmOptions
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm.chain import EvmChainContext
-from warpseal.indexer.evm.contracts import ask_erc721
-from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer, EvmIndexerParts
-from warpseal.indexer.evm.nodes import EvmCaller
+from warpseal.indexer.evm.indexer import BuildTasks, EvmIndexer
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.store.connection import DriverError
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing, NodeEndpoint, TraceMode
@@ -107,25 +104,19 @@ async def indexing(
     async def load_rules(chain_id: ChainID) -> BlockRules:
         return BlockRules(helicon)
 
-    async def ask_interfaces(
-        chain: EvmChainContext, contracts: Collection[bytes], height: int
-    ) -> Mapping[bytes, bool]:
-        return await ask_erc721(EvmCaller(chain.nodes), contracts, height)
-
     async with open_sessions() as sessions:
-        parts = EvmIndexerParts(
+        indexer = EvmIndexer(
+            chains,
             sessions,
-            RPC,
-            store,
-            settings,
-            lambda chain_id: evm_index_url(store, folder, chain_id),
-            load_rules,
-            ask_interfaces,
-            build_tasks,
-            icm,
-            elsewhere,
+            folder,
+            rpc=RPC,
+            index=store,
+            settings=settings,
+            load_rules=load_rules,
+            build_tasks=build_tasks,
+            icm=icm,
+            elsewhere=elsewhere,
         )
-        indexer = EvmIndexer(chains, parts)
         running = asyncio.create_task(indexer.run())
         try:
             yield Indexing(indexer, folder)

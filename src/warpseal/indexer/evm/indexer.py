@@ -9,7 +9,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -21,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -32,16 +31,17 @@ from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.database import file_number, rebuild_hint
 from warpseal.index.errors import IndexDamaged
-from warpseal.index.evm.database import writing_evm_index
+from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.records import IcmOptions
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
 from warpseal.indexer.evm.block_reader import BlocksMissing, EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.consumer import EvmChainConsumer, NewHeads
+from warpseal.indexer.evm.contracts import ask_erc721
 from warpseal.indexer.evm.earlier_transactions import EarlierTransactions
 from warpseal.indexer.evm.icm_joiner import IcmJoiner
-from warpseal.indexer.evm.nodes import ChainNodes
+from warpseal.indexer.evm.nodes import ChainNodes, EvmCaller
 from warpseal.indexer.evm.prover import BlockProver
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.indexer.verify import SnapshotReader
@@ -85,47 +85,57 @@ class BackgroundTask(Protocol):
 
 BuildTasks = Callable[[EvmChainContext], Iterable[BackgroundTask]]
 """Returns the background tasks of a chain."""
-AskInterfaces = Callable[[EvmChainContext, Collection[bytes], int], Awaitable[Mapping[bytes, bool]]]
-"""Returns which contracts of a chain are ERC-721 by ERC-165 at a height. Raises NodeUnavailable."""
-
-
-class EvmIndexerParts(Struct, frozen=True):
-    """The parts that all chains share.
-
-    locate: returns the URL of the index of a chain; raises StartupError.
-    icm: the contracts whose ICM messages are read; None: messages are not read.
-    elsewhere: the chains that another process indexes.
-    has_all_chains: no further chain is added.
-    """
-
-    sessions: Sessions
-    rpc: EvmRpcSettings
-    index: IndexSettings
-    indexer: IndexerSettings
-    locate: Callable[[ChainID], StoreUrl]
-    load_rules: LoadRules
-    ask_interfaces: AskInterfaces
-    build_tasks: BuildTasks
-    icm: IcmOptions | None = None
-    elsewhere: frozenset[ChainID] = frozenset()
-    has_all_chains: bool = True
 
 
 class EvmIndexer:
-    """All indexed EVM chains. Chains may be added while it runs."""
+    """All indexed EVM chains. Chains may be added while it runs.
 
-    def __init__(self, chains: Iterable[EvmChain], parts: EvmIndexerParts) -> None:
+    folder: folder of the network, which has the indexes without a URL; None: every index has one.
+    icm: contracts whose ICM messages are read; None: no messages are read.
+    elsewhere: chains that another process indexes.
+    has_all_chains: whether no further chain is added.
+    """
+
+    def __init__(
+        self,
+        chains: Iterable[EvmChain],
+        sessions: Sessions,
+        folder: Path | None,
+        *,
+        rpc: EvmRpcSettings,
+        index: IndexSettings,
+        settings: IndexerSettings,
+        load_rules: LoadRules,
+        build_tasks: BuildTasks,
+        icm: IcmOptions | None = None,
+        elsewhere: frozenset[ChainID] = frozenset(),
+        has_all_chains: bool = True,
+    ) -> None:
         self.chains: dict[ChainID, IndexedChain] = {}
-        self.parts = parts
+        self.sessions = sessions
+        self.rpc = rpc
+        self.index = index
+        self.settings = settings
+        self.load_rules = load_rules
+        self.build_tasks = build_tasks
+        self.icm = icm
         self.rates = CallRates()
         self.prover = BlockProver()
+        self._folder = folder
+        self._elsewhere = elsewhere
+        self._has_all_chains = has_all_chains
         readers = {
-            id_: partial(SnapshotReader, parts.locate(id_), parts.index) for id_ in parts.elsewhere
+            chain_id: partial(SnapshotReader, self.locate(chain_id), index)
+            for chain_id in elsewhere
         }
         self.joiner = IcmJoiner(readers, self._configured)
         self._added: asyncio.Queue[IndexedChain] = asyncio.Queue()
         for chain in chains:
             self.add(chain)
+
+    def locate(self, chain_id: ChainID) -> StoreUrl:
+        """Return the URL of the index of a chain. Raises StartupError."""
+        return evm_index_url(self.index, self._folder, chain_id)
 
     def add(self, chain: EvmChain) -> None:
         """Index one more chain; a chain that is indexed already is left as it is."""
@@ -148,16 +158,16 @@ class EvmIndexer:
         """Return whether this or another process indexes the messages that a chain sends."""
         indexed = self.chains.get(chain_id)
         if indexed is None:
-            return chain_id in self.parts.elsewhere
+            return chain_id in self._elsewhere
         return indexed.chain.index is not None and indexed.chain.index.has_icm
 
     def _configured(self) -> Set[ChainID] | None:
         """Return all indexed chains; None if further chains may be added."""
-        return self.chains.keys() | self.parts.elsewhere if self.parts.has_all_chains else None
+        return self.chains.keys() | self._elsewhere if self._has_all_chains else None
 
     async def _log_progress(self) -> None:
         while True:
-            await asyncio.sleep(self.parts.indexer.log_every_s)
+            await asyncio.sleep(self.settings.log_every_s)
             for chain in self.chains.values():
                 # A chain that is at the head of its nodes may just have a new block.
                 if chain.indexer is not None and chain.indexer.remaining_blocks not in range(
@@ -176,7 +186,6 @@ class IndexedChain:
         self.chain = chain
         self.indexer: ChainFollower[EvmBlockFacts] | None = None
         self._owner = owner
-        self._parts = owner.parts
         self._name = id_text(chain.blockchain_id)
 
     async def run(self) -> None:
@@ -199,7 +208,7 @@ class IndexedChain:
             await asyncio.sleep(delays.next())
 
     def _url(self) -> StoreUrl:
-        return self._parts.locate(self.chain.blockchain_id)
+        return self._owner.locate(self.chain.blockchain_id)
 
     async def _run(self) -> None:
         """Open the index and fill it. Raises StartupError, StoreDown if it cannot be opened."""
@@ -210,9 +219,8 @@ class IndexedChain:
         ):
             writer = await loop.run_in_executor(executor, self._open_writer)
             try:
-                nodes = ChainNodes(
-                    self.chain, self._parts.sessions, self._parts.rpc, self._owner.rates
-                )
+                owner = self._owner
+                nodes = ChainNodes(self.chain, owner.sessions, owner.rpc, owner.rates)
                 context = EvmChainContext(self.chain, nodes, writer, executor)
                 await self._rebuild(context)
                 # The first node that answers may be of another chain.
@@ -225,7 +233,7 @@ class IndexedChain:
                 await asyncio.shield(loop.run_in_executor(executor, writer.close))
 
     def _open_writer(self) -> EvmIndexWriter:
-        settings, url = self._parts.index, self._url()
+        settings, url = self._owner.index, self._url()
         if url.path is not None and not url.path.exists():
             # The log that SQLite kept of a file that is gone belongs to no index.
             for suffix in ("-wal", "-shm"):
@@ -233,7 +241,7 @@ class IndexedChain:
                     url.path.with_name(url.path.name + suffix).unlink(missing_ok=True)
         cache_bytes = max(_MIN_CACHE_BYTES, settings.cache_bytes // max(1, len(self._owner.chains)))
         settings = structs.replace(settings, cache_bytes=min(settings.cache_bytes, cache_bytes))
-        icm, indexing, options = None, self.chain.index, self._parts.icm
+        icm, indexing, options = None, self.chain.index, self._owner.icm
         if options is not None and indexing is not None and indexing.has_icm:
             icm = structs.replace(
                 options,
@@ -257,15 +265,15 @@ class IndexedChain:
             )
 
     async def _index(self, context: EvmChainContext, decoding: Executor) -> None:
-        parts, settings = self._parts, self._parts.indexer
+        owner, settings = self._owner, self._owner.settings
         waiting: Mapping[type[Exception], str] = {BlocksMissing: "blocks", NodeUnavailable: "nodes"}
         retrier = Retrier(settings.pace.retry, waiting)
-        source = EvmBlockSource(context.nodes, retrier, decoding, self._owner.prover)
-        load_rules = partial(parts.load_rules, context.chain_id)
-        ask_interfaces = partial(parts.ask_interfaces, context)
+        source = EvmBlockSource(context.nodes, retrier, decoding, owner.prover)
+        load_rules = partial(owner.load_rules, context.chain_id)
+        ask_interfaces = partial(ask_erc721, EvmCaller(context.nodes))
         consumer = EvmChainConsumer(source, context, retrier, load_rules, ask_interfaces)
-        connections = parts.sessions.websockets
-        sockets = EvmSockets(self._name, self.chain.ws, connections, context.nodes, parts.rpc)
+        connections = owner.sessions.websockets
+        sockets = EvmSockets(self._name, self.chain.ws, connections, context.nodes, owner.rpc)
         heads = NewHeads(sockets)
         # A node that is not bootstrapped serves no EVM calls.
         self.indexer = ChainFollower(
@@ -279,8 +287,8 @@ class IndexedChain:
         # All nodes, so that the index does not begin late because only one of them was asked yet.
         await context.nodes.check()
         async with AsyncExitStack() as stack:
-            if parts.icm is not None and context.settings.has_icm:
-                stack.enter_context(self._owner.joiner.joining(context))
+            if owner.icm is not None and context.settings.has_icm:
+                stack.enter_context(owner.joiner.joining(context))
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             tasks.create_task(self.indexer.run())
             tasks.create_task(context.nodes.run())
@@ -288,7 +296,7 @@ class IndexedChain:
             tasks.create_task(_watch_requests(context))
             if (path := self._url().path) is not None:
                 tasks.create_task(_watch_file(path))
-            for task in (EarlierTransactions(context), *parts.build_tasks(context)):
+            for task in (EarlierTransactions(context), *owner.build_tasks(context)):
                 tasks.create_task(_keep_running(task, context))
 
 

@@ -54,7 +54,7 @@ class FollowedChain(Struct, frozen=True):
     progress: Callable[[], ChainProgress]
 
 
-class TrackedSubnets(Protocol):
+class ReadinessSource(Protocol):
     """The connected weight of subnets (`validators.subnet_tracker.SubnetTracker`).
 
     The node API stands for it while the daemon starts.
@@ -90,7 +90,7 @@ class LagTimer:
 
 def chain_check(
     chain: FollowedChain,
-    subnets: TrackedSubnets,
+    subnets: ReadinessSource,
     max_lag_s: float,
     now: Callable[[], float],
 ) -> HealthCheck:

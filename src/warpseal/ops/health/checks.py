@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, to_builtins
 
-from warpseal.ops.health.chains import FollowedChain, TrackedSubnets
+from warpseal.ops.health.chains import FollowedChain, ReadinessSource
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck
 from warpseal.ops.settings import HealthSettings
 from warpseal.peers.settings import PeerSettings
@@ -301,7 +301,7 @@ def usage_check(status: Callable[[], FlusherStatus]) -> HealthCheck:
 
 def quorum_check(
     subnet_id: SubnetID,
-    subnets: TrackedSubnets,
+    subnets: ReadinessSource,
     network: Callable[[], PeerNetwork | None] = lambda: None,
 ) -> HealthCheck:
     """Return the check of a subnet's connected weight.
@@ -337,7 +337,7 @@ def quorum_check(
 
 def bootstrap_check(
     subnet_ids: Sequence[SubnetID],
-    subnets: TrackedSubnets,
+    subnets: ReadinessSource,
     chains: Callable[[], Mapping[str, FollowedChain]],
 ) -> HealthCheck:
     """Return the startup check, which passes after each subnet had enough weight connected once,
