@@ -2,6 +2,6 @@
 
 It is an independent witness and imports nothing of the client side. Start reading at
 `network.SimulatedNetwork`. `plan` and `behaviours` describe a network, and `build` creates its
-`state.ChainState`. `listener` and `peer` speak the peer protocol, `node` serves the RPC, `p_chain`
+`state.SimState`. `listener` and `peer` speak the peer protocol, `node` serves the RPC, `p_chain`
 executes P-Chain transactions, and `violations` counts what clients break.
 """

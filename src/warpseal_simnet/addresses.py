@@ -62,8 +62,10 @@ class SignedAddress:
 
 
 def sign_address(identity: Identity, host: str, port: int, signed_at: int) -> SignedAddress:
-    """Return the address of a node that listens at host (IPv4 or IPv6 text) and port, signed by
-    both keys.
+    """Return the address of a node, signed by its TLS and BLS keys.
+
+    host: IPv4 or IPv6 text.
+    signed_at: unix seconds.
     """
     preimage = address_preimage(ip_address(host), port, signed_at)
     bls_signature = bls.sign_possession(identity.bls_secret, preimage)
@@ -94,7 +96,8 @@ def gossip_id(node_id: NodeID, signed_at: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def is_signed_by(leaf: Leaf, preimage: bytes, signature: bytes) -> bool:
-    """Return whether a leaf's key signed an address; cached, since a client sends every node the
-    same address.
+    """Return whether a leaf's key signed an address.
+
+    Results are cached, since a client sends every node the same address.
     """
     return leaf.has_signed(preimage, signature)

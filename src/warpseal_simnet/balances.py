@@ -1,8 +1,7 @@
-"""The calls of a simulated node about unspent outputs, balances, stakes and fees; all outputs have
-one owner.
+"""The calls of a simulated node about unspent outputs, balances, stakes and fees.
 
-Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`,
-`vms/saevm/cchain/api.go`, `api/info/service.go`.
+All outputs have the same owner. Source of truth: avalanchego `vms/platformvm/service.go`,
+`vms/avm/service.go`, `vms/saevm/cchain/api.go`, `api/info/service.go`.
 """
 
 from __future__ import annotations
@@ -65,11 +64,10 @@ class Balances:
 
     def _balance(self, params: Params) -> Any:
         outputs = self._outputs(params)
-        amounts = (
-            {id_text(self._view().state.ledger.asset_id): str(sum(map(_amount, outputs)))}
-            if outputs
-            else {}
-        )
+        amounts: dict[str, str] = {}
+        if outputs:
+            asset_id = id_text(self._view().state.ledger.asset_id)
+            amounts[asset_id] = str(sum(map(_amount, outputs)))
         total = next(iter(amounts.values()), "0")
         utxo_ids = [
             {"txID": id_text(raw[2:34]), "outputIndex": int.from_bytes(raw[34:38], "big")}
@@ -98,9 +96,7 @@ class Balances:
 
 
 def x_balance_methods() -> dict[str, Method]:
-    """Return the calls about the height and the funds of the X-Chain, which has no blocks and no
-    outputs.
-    """
+    """Return the calls about the height and the funds of an X-Chain without blocks and outputs."""
     return {
         "avm.getHeight": lambda _: {"height": "0"},
         "avm.getUTXOs": lambda params: utxo_page(params, []),
@@ -169,5 +165,6 @@ def _address(text: str) -> bytes:
 
 
 def _amount(output: bytes) -> int:
-    """Return the amount of an encoded output: behind version, transaction, index, asset and type."""
+    """Return the amount of an encoded output."""
+    # The bytes before it are version, transaction, index, asset and type.
     return int.from_bytes(output[74:82], "big")

@@ -103,7 +103,10 @@ def parse_behaviour(text: str) -> Behaviour:
 
 
 def parse_duration_s(text: str) -> float:
-    """Return seconds of `250ms`, `2s`, `1.5m` or a bare number of seconds. Raises InvalidBehaviour."""
+    """Return the seconds in `250ms`, `2s`, `1.5m` or a bare number.
+
+    Raises InvalidBehaviour.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|)", text)
     if not match:
         raise InvalidBehaviour(f"{text!r} is not a duration such as 250ms, 2s or 1m")

@@ -86,7 +86,7 @@ class Blocks:
 def x_methods(transactions: Mapping[bytes, bytes]) -> dict[str, Method]:
     """Return the calls of the X-Chain.
 
-    transactions: signed bytes by id.
+    transactions: the signed bytes of accepted transactions by id.
     """
 
     def transaction(params: Params) -> Any:

@@ -30,7 +30,7 @@ from warpseal_simnet.plan import (
     select_members,
 )
 from warpseal_simnet.proposervm import EpochRule
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.tx_builder import Utxo, Wallet
 from warpseal_simnet.validator_sets import Validation, build_set
 from warpseal_simnet.values import ChainKind, SimChain, SimSubnet, SimValidator
@@ -49,7 +49,7 @@ _MAX_INITIAL: Final = 1_200
 _MAX_PRICE_NAVAX: Final = 10**9
 
 
-def build_state(plan: Plan) -> ChainState:
+def build_state(plan: Plan) -> SimState:
     """Return the state of a plan, including its messages. Raises InvalidPlan."""
     _check(plan)
     state = _empty_state(plan)
@@ -72,12 +72,12 @@ def seeded_id(plan: Plan, name: str) -> bytes:
     return sha256(f"warpseal simnet {plan.network_id} {plan.seed} {name}".encode()).digest()
 
 
-def _empty_state(plan: Plan) -> ChainState:
+def _empty_state(plan: Plan) -> SimState:
     now = plan.settings.clock()
     heights = Heights(plan.height, plan.proposed_lag, plan.height, [now], now - _AGE_S)
     chains = [_create_primary_chain(plan, alias, vm_name) for alias, _, vm_name in _PRIMARY_CHAINS]
     ledger = Ledger(heights, _wallet(plan), chains)
-    state = ChainState(plan.network_id, heights, plan.settings.clock, ledger, plan.fees)
+    state = SimState(plan.network_id, heights, plan.settings.clock, ledger, plan.fees)
     state.etna_height = plan.etna_height
     # A fee is due for the time since the last block before Etna, or since the genesis.
     started_at = max(0, plan.etna_height - 1)
@@ -121,7 +121,7 @@ def _check(plan: Plan) -> None:
 class _Builder:
     """The steps from a plan to a state. They share a random source, so their order matters."""
 
-    def __init__(self, plan: Plan, state: ChainState) -> None:
+    def __init__(self, plan: Plan, state: SimState) -> None:
         self._plan = plan
         self._state = state
         self._rng = Random(plan.seed)
@@ -252,8 +252,9 @@ class _Builder:
         self._set_weights(min(height + 1, state.heights.current))
 
     def _check_fee(self, height: int, active: int) -> None:
-        """Raise InvalidPlan if the fee has risen so far since the last conversion that no balance
-        could pay it.
+        """Check that balances can pay the fee that has risen since the last conversion.
+
+        Raises InvalidPlan.
         """
         heights, config = self._state.heights, self._state.fees.config
         surplus = active - config.target
@@ -266,13 +267,13 @@ class _Builder:
             )
 
     def _put_conversion(self, data: ConversionData) -> None:
-        """Fund the validators of an L1, which have paid fees since the conversion, and put it into
-        its block.
+        """Fund the validators of an L1, and put the conversion into its block.
+
+        The validators have paid fees since the conversion.
         """
         state, height = self._state, self._state.converted_at[data.subnet_id]
-        accrued, accrued_before = (
-            state.fees.at(at).accrued for at in (state.heights.current, height)
-        )
+        accrued = state.fees.at(state.heights.current).accrued
+        accrued_before = state.fees.at(height).accrued
         initial = []
         validations = sorted(
             state.validations[data.subnet_id], key=lambda validation: validation.index
@@ -300,9 +301,7 @@ class _Builder:
                     )
 
     def record_first_sets(self) -> None:
-        """Record the first sets: the Primary Network from genesis, the others from the first block
-        on.
-        """
+        """Record the first sets: the Primary Network's from genesis, L1s' from the first block."""
         schedule = Schedule(self._state, self._plan)
         schedule.apply(self._state.heights.current)
         first = build_set(self._state.validations[PRIMARY_NETWORK])
@@ -396,11 +395,9 @@ class _Builder:
     def _chain(
         self, chain: SimChain, *, is_idle: bool = False, warp: WarpConfig | None = None
     ) -> None:
-        rule = (
-            EpochRule(0)
-            if chain.is_simplex
-            else EpochRule(self._plan.epoch_blocks, self._plan.epoch_s)
-        )
+        rule = EpochRule(self._plan.epoch_blocks, self._plan.epoch_s)
+        if chain.is_simplex:
+            rule = EpochRule(0)
         self._state.add_chain(chain, rule, is_idle=is_idle, warp=warp)
 
     def _id(self, name: str) -> bytes:
@@ -408,7 +405,7 @@ class _Builder:
 
 
 def _initial(
-    state: ChainState, validation: Validation, weight: int, balance_navax: int
+    state: SimState, validation: Validation, weight: int, balance_navax: int
 ) -> InitialValidator:
     validator = state.by_node(validation.node_id)
     assert validator is not None
@@ -417,11 +414,9 @@ def _initial(
 
 
 class Schedule:
-    """The scheduled changes of a plan: validators that join or leave at a height, and weight
-    changes.
-    """
+    """The scheduled changes of a plan: validators that join or leave, and weight changes."""
 
-    def __init__(self, state: ChainState, plan: Plan) -> None:
+    def __init__(self, state: SimState, plan: Plan) -> None:
         self._state = state
         self._every = plan.churn_every
         self._rng = Random(plan.seed + 1)
@@ -465,8 +460,11 @@ _COUNT: Final = 4
 _UTXO_NAVAX: Final = 10**15
 
 
-def build_x_payments(state: ChainState, seed: int) -> dict[bytes, bytes]:
-    """Return the signed bytes of accepted X-Chain transactions by ID; none if there is no X-Chain."""
+def build_x_payments(state: SimState, seed: int) -> dict[bytes, bytes]:
+    """Return the signed bytes of accepted X-Chain transactions by ID.
+
+    There are none without an X-Chain.
+    """
     chain = next((chain for chain in state.chains.values() if chain.kind is ChainKind.X), None)
     if chain is None:
         return {}

@@ -47,8 +47,9 @@ class Leaf:
     node_id: NodeID = field(compare=False)
 
     def has_signed(self, data: bytes, signature: bytes) -> bool:
-        """Return whether `signature` is by this key over SHA-256 of `data` (RSA: PKCS#1 v1.5; EC:
-        ASN.1).
+        """Return whether this key signed SHA-256 of `data`.
+
+        signature: PKCS#1 v1.5 by an RSA key, ASN.1 by an EC key.
         """
         try:
             if isinstance(self.public_key, rsa.RSAPublicKey):
@@ -67,7 +68,10 @@ def node_id_of(der: bytes) -> NodeID:
 
 @lru_cache(maxsize=4096)
 def parse_leaf(der: bytes) -> Leaf:
-    """Return the leaf of at most 2 KiB of DER. Raises RefusedCertificate if a node would refuse it."""
+    """Return the leaf of at most 2 KiB of DER.
+
+    Raises RefusedCertificate if a node would refuse it.
+    """
     if len(der) > MAX_CERTIFICATE_BYTES:
         raise RefusedCertificate(f"{len(der)} bytes are more than {MAX_CERTIFICATE_BYTES}")
     algorithm, key_bits = _public_key_info(der)
@@ -79,9 +83,7 @@ def parse_leaf(der: bytes) -> Leaf:
 
 
 def _public_key_info(der: bytes) -> tuple[bytes, bytes]:
-    """Return the algorithm's object id and the key's bytes (the bit string without its padding
-    count).
-    """
+    """Return the algorithm's object id, and the key's bit string without its padding count."""
     certificate, _ = _element(der, _SEQUENCE)
     rest, _ = _element(certificate, _SEQUENCE)
     if rest[:1] == bytes([_VERSION_TAG]):
@@ -99,7 +101,10 @@ def _public_key_info(der: bytes) -> tuple[bytes, bytes]:
 
 
 def _element(raw: bytes, tag: int) -> tuple[bytes, bytes]:
-    """Return the content of the first DER element, which must have `tag`, and the bytes behind it."""
+    """Return the content of the first DER element and the bytes behind it.
+
+    Raises RefusedCertificate if the element has another tag.
+    """
     if len(raw) < 2 or raw[0] != tag:
         raise RefusedCertificate(f"an element with tag {tag:#x} is missing")
     length, start = raw[1], 2

@@ -19,13 +19,14 @@ from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, SubnetID
 from warpseal.warp.message import SIGNATURE_BYTES, UnsignedMessage
 from warpseal_simnet.proposervm import ChainBlock
 from warpseal_simnet.signing import parse_payload
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.validator_sets import SetEntry
 from warpseal_simnet.values import ChainKind, SimChain
 from warpseal_simnet.warp_config import DEFAULT_QUORUM
 
 _FIELD: Final = int(
-    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab",
+    "1a0111ea397fe69a4b1ba7b6434bacd764774b84f38512bf"
+    "6730d2a0f6b0f6241eabfffeb153ffffb9feffffffffaaab",
     16,
 )
 _LARGER_ROOT: Final = 0x20
@@ -100,7 +101,7 @@ def refuse(code: RefusalCode, reason: str) -> Delivery:
     return Delivery(False, reason, code)
 
 
-def verify_in_block(state: ChainState, chain: SimChain, block: ChainBlock, raw: bytes) -> Delivery:
+def verify_in_block(state: SimState, chain: SimChain, block: ChainBlock, raw: bytes) -> Delivery:
     """Return whether a block of a chain accepts the signature of a message.
 
     The X-Chain takes no messages.
@@ -134,7 +135,7 @@ def verify_in_block(state: ChainState, chain: SimChain, block: ChainBlock, raw: 
 
 
 def verify_for_set(
-    state: ChainState,
+    state: SimState,
     message: ReceivedMessage,
     subnet_id: SubnetID,
     height: int,
@@ -142,7 +143,7 @@ def verify_for_set(
 ) -> Delivery:
     """Return whether a message is validly signed by a subnet's set at a height.
 
-    quorum: percent of all weight.
+    quorum: the least percentage of all weight.
     """
     if message.unsigned.network_id != state.network_id:
         return refuse(RefusalCode.NETWORK_ID, f"wrong network id {message.unsigned.network_id}")
@@ -185,7 +186,7 @@ def _weights_by_key(members: Iterable[SetEntry]) -> dict[bytes, int]:
 
 @lru_cache(maxsize=8192)
 def _uncompressed(key: bytes) -> bytes:
-    """Return the 96 bytes of a public key by which nodes sort a set: both coordinates of its point."""
+    """Return both coordinates of a public key's point, 96 bytes, by which nodes sort a set."""
     x = int.from_bytes(key, "big") & (1 << 381) - 1
     root = pow(x**3 + 4, (_FIELD + 1) // 4, _FIELD)
     low, high = sorted((root, _FIELD - root))

@@ -1,5 +1,4 @@
-"""The `/rpc` API of simulated EVM chains: chain ID, blocks, and the logs of Warp messages that
-managers sent.
+"""The `/rpc` API of simulated EVM chains: chain ID, blocks, and logs of sent Warp messages.
 
 Source of truth: the Ethereum JSON-RPC as geth-based nodes speak it (errors as recorded),
 avalanchego warp precompile (the SendWarpMessage event).
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.teleporter import MESSENGER
 from warpseal_simnet.values import SentMessage, SimChain
 from warpseal_simnet.warp_config import chain_config
@@ -41,7 +40,7 @@ class EvmError(Exception):
 class EvmChain:
     """The JSON-RPC handler of an EVM chain."""
 
-    def __init__(self, state: ChainState, chain: SimChain) -> None:
+    def __init__(self, state: SimState, chain: SimChain) -> None:
         self._state = state
         self._chain = chain
         self._proposer = state.proposervm[chain.chain_id]
@@ -128,11 +127,10 @@ class EvmChain:
             raise EvmError(_SERVER_ERROR, "cannot query unfinalized data")
         place, rest = divmod(height, _BLOCKS_PER_MESSAGE)
         has_message = place > 0 and not rest and place <= len(self._sent_messages)
-        block_hash = (
-            _block_hash(self._sent_messages[place - 1])
-            if has_message
-            else self._hash_of_empty_block(height)
-        )
+        if has_message:
+            block_hash = _block_hash(self._sent_messages[place - 1])
+        else:
+            block_hash = self._hash_of_empty_block(height)
         # Only the last block has the time of a proposervm block; the others are as old as the
         # chain.
         heights = self._state.heights
@@ -201,8 +199,9 @@ def _matches(log: dict[str, Any], query: dict[str, Any]) -> bool:
 
 
 def _matches_choice(value: str, choice: Any) -> bool:
-    """Return whether a value matches a filter: one value or a list; None and an empty list match
-    any value.
+    """Return whether a value matches a filter.
+
+    choice: a value or a list of values; None and an empty list match any value.
     """
     choices = choice if isinstance(choice, list) else [choice]
     return (

@@ -1,5 +1,4 @@
-"""The fee that active L1 validators pay each second: its price, and what each of them has paid at
-every height.
+"""The fee that active L1 validators pay each second, and the sum that they have paid.
 
 Source of truth: ACP-77, avalanchego `vms/platformvm/validators/fee/fee.go`,
 `vms/components/gas/gas.go`. Prices and fees are in nAVAX.
@@ -27,8 +26,9 @@ class FeeConfig:
     capacity: int = 20_000
 
     def price(self, excess: int) -> int:
-        """Return the fee of one second: min_price * e^(excess / excess_conversion), as nodes sum
-        it.
+        """Return the fee of one second, min_price * e^(excess / excess_conversion).
+
+        The series is summed in integers, as nodes do.
         """
         step, total, term = 1, 0, self.min_price * self.excess_conversion
         while term:
@@ -48,9 +48,10 @@ def fee_config(network_id: int) -> FeeConfig:
 
 @dataclass(frozen=True, slots=True)
 class FeeState:
-    """accrued: what a validator that was active since the start of the fees has paid.
+    """The state of the fees at a time.
 
-    active: validators that pay.
+    accrued: the sum that a validator has paid which was active since the start of the fees.
+    active: the number of validators that pay.
     """
 
     accrued: int = 0
@@ -90,8 +91,9 @@ class FeeHistory:
         self._states: list[FeeState] = []
 
     def record(self, height: int, active: int) -> None:
-        """Record the number of active validators after a block; the first recorded block starts the
-        fees.
+        """Record the number of active validators after a block.
+
+        The fees start with the first recorded block.
         """
         state = self.at(height)
         if self._recorded_at and self._recorded_at[-1] == height:

@@ -14,7 +14,7 @@ from warpseal.pb import p2p_pb2 as p2p
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 from warpseal_simnet import bloom
 from warpseal_simnet.handshake import AcceptedHandshake
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.values import SimValidator
 
 MAX_CLAIMS: Final = 15
@@ -24,7 +24,7 @@ _SALT_BYTES: Final = 32
 class Gossip:
     """Responder for all nodes of a network, which are all taken to be connected to each other."""
 
-    def __init__(self, state: ChainState, rng: Random) -> None:
+    def __init__(self, state: SimState, rng: Random) -> None:
         self._state = state
         self._rng = rng
         self._salt = rng.randbytes(_SALT_BYTES)
@@ -32,7 +32,7 @@ class Gossip:
         self._unknown = lru_cache(maxsize=16)(self._find_unknown)
 
     def known_peers(self) -> p2p.BloomFilter:
-        """Return the filter of every address of the network, as nodes put it into their Handshake."""
+        """Return the filter of all addresses of the network, as nodes send it in a Handshake."""
         if self._filter is None:
             held = [node.address.gossip_id for node in self._state.validators if node.address]
             self._filter = bloom.filter_of(held, self._salt, self._rng).encode()
@@ -50,8 +50,9 @@ class Gossip:
         handshake: AcceptedHandshake,
         peer_filter: tuple[bloom.Filter, bytes],
     ) -> list[p2p.ClaimedIpPort]:
-        """Return at most 15 claims that the peer does not know, of the subnets that this node
-        gossips to it.
+        """Return at most 15 claims that the peer does not know.
+
+        The claimed nodes validate subnets that this node gossips to the peer.
         """
         unknown = self._unknown(*peer_filter)
         subnets = list(self._gossiped_subnets(responder, handshake))
@@ -75,11 +76,9 @@ class Gossip:
         if responder.validates_primary and handshake.all_subnets:
             return set(self._state.subnets)
         subnet_ids = {PRIMARY_NETWORK, *handshake.tracked_subnets}
-        return (
-            subnet_ids
-            if responder.validates_primary
-            else subnet_ids & {PRIMARY_NETWORK, *responder.subnets}
-        )
+        if responder.validates_primary:
+            return subnet_ids
+        return subnet_ids & {PRIMARY_NETWORK, *responder.subnets}
 
     def _validators_of(self, subnet_id: SubnetID) -> list[NodeID]:
         return [member.node_id for member in self._state.current_set(subnet_id)]

@@ -117,7 +117,8 @@ def check_peer_list(
 ) -> list[MessageRejected]:
     """Return the invalid claims that a node ignores because it does not need them.
 
-    wants: whether the node needs an address of that node, signed at that time (unix seconds).
+    wants: a function of a node and a signing time (unix seconds). It returns whether the receiving
+        node needs an address of that node that was signed at that time.
     Raises MessageRejected for the first malformed claim, and then for the first needed one with an
     invalid time or signature.
     """

@@ -1,7 +1,7 @@
-"""The identity of a simulated validator: TLS key, certificate and BLS key, derived from a seed
-except for RSA keys.
+"""The identity of a simulated validator: TLS key, certificate and BLS key.
 
-Source of truth: avalanchego `staking/tls.go` (the certificate's fields, serial number 0 included).
+All are derived from a seed except RSA keys. Source of truth: avalanchego `staking/tls.go` (the
+certificate's fields, serial number 0 included).
 """
 
 from __future__ import annotations
@@ -59,11 +59,9 @@ class Identity:
 
 def make_identity(seed: bytes, *, rsa_key: bool = False) -> Identity:
     """Return the identity that `seed` determines; an RSA-2048 key is fresh every time."""
-    return (
-        _build_identity(seed, rsa.generate_private_key(65537, 2048))
-        if rsa_key
-        else _derive_identity(seed)
-    )
+    if rsa_key:
+        return _build_identity(seed, rsa.generate_private_key(65537, 2048))
+    return _derive_identity(seed)
 
 
 @lru_cache(1024)
@@ -106,8 +104,9 @@ def make_certificate(key: PrivateKey) -> bytes:
 
 
 def sign_with(key: PrivateKey, data: bytes) -> bytes:
-    """Return a key's signature over SHA-256 of `data`: RSA as PKCS#1 v1.5, EC as deterministic
-    ECDSA.
+    """Return a key's signature over SHA-256 of `data`.
+
+    RSA keys sign by PKCS#1 v1.5, EC keys by deterministic ECDSA.
     """
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(data, padding.PKCS1v15(), SHA256())

@@ -17,7 +17,7 @@ from warpseal_simnet.platform import rfc3339
 from warpseal_simnet.proposervm import ProposerVM
 from warpseal_simnet.rpc import BadArgument, Method, Params, RpcError, text_argument
 from warpseal_simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
-from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.values import SimChain, SimValidator
 from warpseal_simnet.versions import plugin_version
 
@@ -44,12 +44,17 @@ _UPGRADES: Final = (
 # Before this release nodes do not name the upgrade that follows Helicon.
 _FIRST_WITH_IGLOO: Final = (1, 15, 1)
 _NAMES: Final = {1: "mainnet", 5: "fuji", 12345: "local"}
+_FULL_UPTIME: Final = {
+    "rewardingStakePercentage": "100.0000",
+    "weightedAveragePercentage": "100.0000",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """The identity of the node: a validator of the network, or (validator None) a node that
-    validates nothing.
+    """The identity of the node.
+
+    validator: the validator of the network that the node is; None if it validates nothing.
     """
 
     identity: Identity
@@ -61,7 +66,7 @@ class Info:
 
     def __init__(
         self,
-        state: ChainState,
+        state: SimState,
         settings: NodeSettings,
         node: NodeIdentity,
         listed_nodes: set[NodeID],
@@ -87,10 +92,7 @@ class Info:
             "isBootstrapped": self._is_bootstrapped,
             "peers": self._peers,
             "upgrades": lambda _: _upgrades(self._state, knows_igloo=self._knows_igloo),
-            "uptime": lambda _: {
-                "rewardingStakePercentage": "100.0000",
-                "weightedAveragePercentage": "100.0000",
-            },
+            "uptime": lambda _: dict(_FULL_UPTIME),
             "acps": lambda _: {"acps": {}},
             "getTxFee": tx_fee,
         }
@@ -110,12 +112,10 @@ class Info:
 
     def _node_ip(self, _: Params) -> Any:
         validator = self._node.validator
+        if validator and validator.address:
+            return {"ip": validator.address.endpoint}
         # A node that validates nothing does not listen.
-        return {
-            "ip": validator.address.endpoint
-            if validator and validator.address
-            else "127.0.0.1:9651"
-        }
+        return {"ip": "127.0.0.1:9651"}
 
     def _node_version(self, _: Params) -> Any:
         return {
@@ -190,10 +190,11 @@ def proposervm_methods(proposer: ProposerVM, view: Callable[[], StateAt]) -> dic
         }
         return {name: str(value) for name, value in fields.items()}
 
+    def proposed_height(_: Params) -> Any:
+        return {"height": str(proposer.proposed_at(view().height))}
+
     return {
-        "proposervm.getProposedHeight": lambda _: {
-            "height": str(proposer.proposed_at(view().height))
-        },
+        "proposervm.getProposedHeight": proposed_height,
         "proposervm.getCurrentEpoch": current_epoch,
     }
 
@@ -206,7 +207,7 @@ def choose_listed_peers(
     return set(node_ids if count is None else rng.sample(node_ids, min(count, len(node_ids))))
 
 
-def _upgrades(state: ChainState, *, knows_igloo: bool) -> Any:
+def _upgrades(state: SimState, *, knows_igloo: bool) -> Any:
     upgrades: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
     if state.etna_height:
         # The later upgrades are active since Etna.

@@ -1,6 +1,4 @@
-"""`warpseal simnet --l1-story`: the transactions of one L1 in sequence, with requests for an
-aggregator.
-"""
+"""`warpseal simnet --l1-story`: the transactions of an L1, with requests for an aggregator."""
 
 from __future__ import annotations
 
@@ -17,13 +15,17 @@ from warpseal_simnet.plan import L1Plan
 SCENARIO_L1: Final = L1Plan(validators=4, unconverted=True, spare=1)
 
 HELP: Final = """\
-L1 scenario (--l1-story): one more subnet is converted to an L1. A validator is registered, changes its weight twice, is
-funded, disabled and removed. Each transaction is issued first and accepted --story-pace seconds later. Then one epoch
-passes, because contracts verify with the validators at the P-Chain height of their epoch. Each step prints the hash of
+L1 scenario (--l1-story): one more subnet is converted to an L1. A validator is registered, \
+changes its weight twice, is
+funded, disabled and removed. Each transaction is issued first and accepted --story-pace seconds \
+later. Then one epoch
+passes, because contracts verify with the validators at the P-Chain height of their epoch. Each \
+step prints the hash of
 the transaction and a URL for GET, and the expected status:
   issued                         404: unknown or not accepted yet; clients poll
   conversion, registration       201: the message for the L1's manager
-  weight, until the next one     201; afterwards 201 with "superseded" if it was requested in time, else 400
+  weight, until the next one     201; afterwards 201 with "superseded" if it was requested in \
+time, else 400
   funding, disabling             400: the transaction has no message
   removal                        201: "not registered", with the proof of how the validation started
 """
@@ -31,9 +33,10 @@ the transaction and a URL for GET, and the expected status:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One transaction.
+    """A transaction.
 
-    issue: issues it without accepting it; afterwards: the status of a GET after its acceptance.
+    issue: the function that issues the transaction without accepting it.
+    afterwards: the status of a GET after its acceptance.
     """
 
     title: str
@@ -115,8 +118,9 @@ class L1Scenario:
 
     @property
     def _initial(self) -> tuple[int, int]:
-        """The first and the last index (exclusive) of the initial validators; the spare node
-        follows them.
+        """The first and the last index (exclusive) of the initial validators.
+
+        The spare node follows them.
         """
         first = min(
             node.index for node in self._network.validators if self.subnet_id in node.subnets
@@ -125,4 +129,5 @@ class L1Scenario:
 
     def _path(self, transaction: Transaction) -> str:
         network = "mainnet" if self._network.network_id == 1 else "fuji"
-        return f"{self._api_url}/v1/signatureAggregator/{network}/aggregateSignatures/{transaction.text}"
+        endpoint = f"{self._api_url}/v1/signatureAggregator/{network}/aggregateSignatures"
+        return f"{endpoint}/{transaction.text}"

@@ -25,7 +25,7 @@ from warpseal_simnet import tx_builder
 from warpseal_simnet.ledger import Transaction
 from warpseal_simnet.manager import ValidatorManager
 from warpseal_simnet.signing import sign, signing_height
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.tx_builder import Funding
 from warpseal_simnet.validator_sets import Validation
 from warpseal_simnet.values import SimMessage, SimSubnet
@@ -37,7 +37,7 @@ _ADDRESS_BYTES = 20
 class InitialValidator:
     """An initial validator of a conversion.
 
-    proof: proof of the possession of its key, 96 bytes.
+    proof: the proof of possession of its key, 96 bytes.
     """
 
     node_id: bytes
@@ -50,7 +50,10 @@ class InitialValidator:
 def subnet_data(
     subnet_id: SubnetID, manager_chain_id: ChainID, initial: Sequence[InitialValidator]
 ) -> ConversionData:
-    """Return the data that a conversion commits to; the manager address is derived from the subnet."""
+    """Return the data that a conversion commits to.
+
+    The manager address is derived from the subnet.
+    """
     address = sha256(b"manager of " + subnet_id).digest()[:_ADDRESS_BYTES]
     members = tuple(
         ConversionValidator(node.node_id, node.public_key, node.weight) for node in initial
@@ -59,9 +62,12 @@ def subnet_data(
 
 
 def conversion(
-    state: ChainState, data: ConversionData, initial: Sequence[InitialValidator]
+    state: SimState, data: ConversionData, initial: Sequence[InitialValidator]
 ) -> Transaction:
-    """Return the conversion of a subnet; initial: in ascending order of the NodeIDs, as in `data`."""
+    """Return the conversion of a subnet.
+
+    initial: the initial validators in ascending order of their NodeIDs, as in `data`.
+    """
     payload = SubnetToL1Conversion(data.conversion_id).encode()
     signing_subnet_id = state.chains[data.manager_chain_id].subnet_id
     attested = SimMessage(
@@ -88,7 +94,7 @@ def converted(subnet: SimSubnet, data: ConversionData) -> SimSubnet:
 
 
 def registration(
-    state: ChainState,
+    state: SimState,
     message: RegisterL1Validator,
     funding: Funding,
     delivered: bytes | None = None,
@@ -113,16 +119,16 @@ def registration(
 
 
 def weight_change(
-    state: ChainState,
+    state: SimState,
     validation: Validation,
     nonce: int,
     weight: int,
     delivered: bytes | None = None,
 ) -> Transaction:
-    """Return the change of a validator's weight that its L1's manager asks for; weight 0 removes
-    it.
+    """Return the change of a validator's weight that its L1's manager asks for.
 
-    delivered: as in `registration`.
+    weight: the new weight; 0 removes the validator.
+    delivered: the signed message, as in `registration`.
     """
     manager = ValidatorManager(state, validation.subnet_id)
     change = L1ValidatorWeight(validation.id, nonce, weight)
@@ -162,9 +168,10 @@ def disabling(validation: Validation) -> Transaction:
     )
 
 
-def justification_of(state: ChainState, validation: Validation) -> bytes:
-    """Return the proof of how a validation started: by a conversion (index) or by a registration
-    message.
+def justification_of(state: SimState, validation: Validation) -> bytes:
+    """Return the proof of how a validation started.
+
+    It names the index in a conversion, or contains the registration message.
     """
     message = state.registrations.get(ValidationID(validation.id))
     if message is None:
@@ -175,10 +182,11 @@ def justification_of(state: ChainState, validation: Validation) -> bytes:
 
 
 def _signed(
-    state: ChainState, manager: ValidatorManager, payload: bytes, delivered: bytes | None
+    state: SimState, manager: ValidatorManager, payload: bytes, delivered: bytes | None
 ) -> Callable[[], bytes]:
-    """Return a function for the signed message; without one, a manager sends it and the current set
-    signs it.
+    """Return a function for the signed message.
+
+    delivered: the signed message; None lets the manager send it and the current set sign it.
     """
     if delivered is not None:
         return lambda: delivered

@@ -27,10 +27,10 @@ _FIRST_UTXOS: Final = tuple(Utxo(bytes(32), index, 10**16) for index in range(64
 class Transaction:
     """A P-Chain transaction.
 
-    height: None until it is accepted; attested: the message of the P-Chain about it, if any.
-
-    draft: called once, when its bytes are written.
+    draft: the function that returns the content; it is called when the bytes are written.
     subnet_id, validation_id: IDs of the affected L1 and validator, if any.
+    attested: the message of the P-Chain about the transaction, if any.
+    height: the height of its block, None until the transaction is accepted.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Ledger:
     def __init__(self, heights: Heights, wallet: Wallet, chains: Sequence[bytes] = ()) -> None:
         """Start with block 0, whose genesis contains the UTXOs of the wallet.
 
-        chains: its transactions.
+        chains: the transactions of the genesis that create chains.
         """
         self._heights = heights
         self._wallet = wallet
@@ -85,11 +85,11 @@ class Ledger:
         self.begin(())
 
     def begin(self, validations: Sequence[tuple[NodeID, int, tuple[bytes, bytes] | None]]) -> None:
-        """Write block 0 with the first validators of the Primary Network, before any other block is
-        read.
+        """Write block 0 with the first validators of the Primary Network.
 
-        validations: node, weight, and BLS key with its proof. The supply is the largest one, so
-            that none earns a reward.
+        This comes before any other block is read. The supply is the largest possible, so that no
+        validator earns a reward.
+        validations: node, weight, and BLS key with its proof of each validator.
         """
         wallet, began_at = self._wallet, int(self._heights.began_at)
         validators = [
@@ -141,7 +141,7 @@ class Ledger:
     ) -> None:
         """Use recorded blocks (from 0 to the tip) and transactions instead of writing them.
 
-        genesis: transactions that no block contains.
+        genesis: the transactions of the genesis, which no block contains.
         """
         self._blocks = list(blocks)
         self._heights_by_id = {sha256(raw).digest(): height for height, raw in enumerate(blocks)}
@@ -149,13 +149,13 @@ class Ledger:
             self._add_recorded(raw, 0)
         for raw in transactions:
             # Inside a block a transaction goes without its codec version.
-            self._add_recorded(
-                raw, next((height for height, block in enumerate(blocks) if raw[2:] in block), None)
-            )
+            heights = (height for height, block in enumerate(blocks) if raw[2:] in block)
+            self._add_recorded(raw, next(heights, None))
 
     def unspent(self, height: int) -> list[bytes]:
-        """Return the outputs that can be spent after the block at a height, encoded; all have one
-        owner.
+        """Return the encoded outputs that can be spent after the block at a height.
+
+        All outputs have the same owner.
         """
         self._write_blocks()
         flows = [
@@ -211,7 +211,7 @@ class Ledger:
     def _add_recorded(self, raw: bytes, height: int | None) -> None:
         """Add a transaction whose bytes exist.
 
-        height: of its block, 0 for the genesis; None: it is not accepted.
+        height: the height of its block, 0 for the genesis; None if no block contains it.
         """
         transaction = Transaction("recorded", tx_builder.base, height=height, encoding=raw)
         self._by_id[transaction.tx_id] = transaction
@@ -246,8 +246,9 @@ class Heights:
         return max(0, height - self.proposed_lag)
 
     def time_of(self, height: int) -> int:
-        """Return the time of a block (unix seconds); those before `first` are evenly spaced since
-        `began_at`.
+        """Return the time of a block, unix seconds.
+
+        The blocks before `first` are evenly spaced since `began_at`.
         """
         if height >= self.first:
             return int(self.made_at[height - self.first])

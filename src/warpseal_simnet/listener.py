@@ -1,6 +1,4 @@
-"""The sockets of simulated validators: each connection runs TLS, admission checks and a
-`PeerSession`.
-"""
+"""The sockets of simulated validators, whose connections run TLS, admission and `PeerSession`."""
 
 from __future__ import annotations
 
@@ -35,7 +33,10 @@ def reserve_port(port: int) -> socket.socket:
 
 
 class Listener:
-    """One validator's listening socket and its connections, by the peer's NodeID once TLS is done."""
+    """A validator's listening socket and its connections.
+
+    admitted: the connections whose TLS handshake is done, by the peer's NodeID.
+    """
 
     def __init__(self, validator: SimValidator, context: SessionContext) -> None:
         self.validator = validator

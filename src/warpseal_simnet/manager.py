@@ -1,5 +1,6 @@
-"""The validator manager contract of a simulated L1: messages to the P-Chain, and verification of
-its messages.
+"""The validator manager contract of a simulated L1.
+
+It sends messages to the P-Chain, and verifies the P-Chain's messages.
 
 Source of truth: `ValidatorManager` of icm-contracts (messages of the P-Chain), avalanchego warp
 precompile (events, verification by the chain's next block).
@@ -18,14 +19,14 @@ from warpseal.warp.l1_messages import (
 )
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 from warpseal_simnet.destination import Delivery, verify_in_block
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.values import SentMessage
 
 
 class ValidatorManager:
     """The contract that manages the validators of one L1, on any chain."""
 
-    def __init__(self, state: ChainState, subnet_id: SubnetID) -> None:
+    def __init__(self, state: SimState, subnet_id: SubnetID) -> None:
         """Raises KeyError for an unknown subnet."""
         self._state = state
         self._subnet_id = subnet_id
@@ -50,8 +51,9 @@ class ValidatorManager:
         return self._state.chains[self.chain_id].subnet_id
 
     def send(self, payload: bytes) -> UnsignedMessage:
-        """Emit a message to the P-Chain; the validators of the contract's chain sign it, and its
-        logs contain it.
+        """Emit a message to the P-Chain.
+
+        The validators of the contract's chain sign it, and the chain's logs contain it.
         """
         call = AddressedCall(self.address, payload)
         unsigned = UnsignedMessage.build(self._state.network_id, self.chain_id, call.encode())
@@ -62,8 +64,9 @@ class ValidatorManager:
         return unsigned
 
     def deliver(self, signed: bytes) -> Delivery:
-        """Verify a signed message of the P-Chain like the next block of the contract's chain,
-        without building it.
+        """Verify a signed message of the P-Chain as the next block of the contract's chain would.
+
+        No block is built.
         """
         chain = self._state.chains[self.chain_id]
         block = self._state.proposervm[self.chain_id].next_block(self._state.clock())
@@ -88,11 +91,8 @@ class ValidatorManager:
         match int.from_bytes(payload[2:6], "big"):
             case 0:
                 conversion_id = self._state.subnets[self._subnet_id].conversion_id
-                return (
-                    ""
-                    if SubnetToL1Conversion.parse(payload).conversion_id == conversion_id
-                    else "InvalidConversionID"
-                )
+                is_right = SubnetToL1Conversion.parse(payload).conversion_id == conversion_id
+                return "" if is_right else "InvalidConversionID"
             case 2:
                 return self._wrong_validation(L1ValidatorRegistration.parse(payload).validation_id)
             case 3:

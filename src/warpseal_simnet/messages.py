@@ -23,7 +23,7 @@ from warpseal.warp.l1_messages import (
     build_p_chain_message,
 )
 from warpseal.warp.message import AddressedCall, Hash, UnsignedMessage
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.teleporter import MESSENGER
 from warpseal_simnet.validator_sets import Validation
 from warpseal_simnet.values import ChainKind, SimChain, SimMessage, SimSubnet
@@ -35,7 +35,7 @@ _HASH_PLACE: Final = 8
 _UPTIME_PLACE: Final = 9
 
 
-def build_messages(state: ChainState, chain: SimChain, count: int) -> list[SimMessage]:
+def build_messages(state: SimState, chain: SimChain, count: int) -> list[SimMessage]:
     """Return `count` distinct messages that the validators of a chain sign; the X-Chain has none.
 
     The blocks of hash messages become accepted blocks of the state.
@@ -71,7 +71,7 @@ def teleporter_call(nonce: int, destination: bytes, body: bytes) -> AddressedCal
     return AddressedCall(MESSENGER, b"".join(words))
 
 
-def _evm_messages(state: ChainState, chain: SimChain) -> Iterator[SimMessage]:
+def _evm_messages(state: SimState, chain: SimChain) -> Iterator[SimMessage]:
     validations = [
         validation for validation in state.validations[chain.subnet_id] if validation.is_l1
     ]
@@ -97,7 +97,7 @@ def _uptime(validation: Validation, number: int) -> AddressedCall:
     return AddressedCall(b"", ValidatorUptime(validation.id, number).encode())
 
 
-def _p_chain_messages(state: ChainState) -> Iterator[SimMessage]:
+def _p_chain_messages(state: SimState) -> Iterator[SimMessage]:
     l1s = [subnet for subnet in state.subnets.values() if subnet.conversion_id]
     for subnet in l1s:
         yield from _facts(state, subnet)
@@ -109,10 +109,8 @@ def _p_chain_messages(state: ChainState) -> Iterator[SimMessage]:
             yield _not_registered(state, subnet_id, number)
 
 
-def _facts(state: ChainState, subnet: SimSubnet) -> Iterator[SimMessage]:
-    """Yield the true facts about an L1: its conversion, its registered validators and their
-    weights.
-    """
+def _facts(state: SimState, subnet: SimSubnet) -> Iterator[SimMessage]:
+    """Yield the true facts about an L1: its conversion, its validators and their weights."""
     assert subnet.conversion_id is not None
     yield _fact(
         state,
@@ -130,8 +128,11 @@ def _facts(state: ChainState, subnet: SimSubnet) -> Iterator[SimMessage]:
             yield _fact(state, weight.encode(), b"", subnet.subnet_id)
 
 
-def _not_registered(state: ChainState, subnet_id: SubnetID, number: int) -> SimMessage:
-    """Return a true "not registered and never will be" message, with one of the two kinds of proof."""
+def _not_registered(state: SimState, subnet_id: SubnetID, number: int) -> SimMessage:
+    """Return a true "not registered and never will be" message.
+
+    number: an odd number proves it by a conversion, an even one by an expired registration.
+    """
     if number % 2 and subnet_id != PRIMARY_NETWORK:
         proof = L1ValidatorRegistrationJustification.bootstrap(subnet_id, 1_000_000 + number)
     else:
@@ -145,7 +146,7 @@ def _not_registered(state: ChainState, subnet_id: SubnetID, number: int) -> SimM
 
 
 def _fact(
-    state: ChainState, payload: bytes, justification: bytes, signing_subnet_id: SubnetID
+    state: SimState, payload: bytes, justification: bytes, signing_subnet_id: SubnetID
 ) -> SimMessage:
     return SimMessage(
         build_p_chain_message(state.network_id, payload), justification, signing_subnet_id

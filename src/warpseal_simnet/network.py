@@ -42,8 +42,8 @@ from warpseal_simnet.peer import SessionContext
 from warpseal_simnet.plan import Plan
 from warpseal_simnet.proposervm import ChainBlock
 from warpseal_simnet.responder import Responder
-from warpseal_simnet.signing import LiveSigner, Signer, presign
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.signing import LiveSigner, ShareSigner, presign
+from warpseal_simnet.state import SimState
 from warpseal_simnet.values import SimChain, SimMessage, SimSubnet, SimValidator
 from warpseal_simnet.violations import Violations
 
@@ -55,19 +55,18 @@ _SIGNED_PER_TURN: Final = 20
 
 
 class SimulatedNetwork:
-    """Simulated validators, each with its own socket, and simulated nodes, all on the loopback
-    address.
+    """Simulated validators, each with its own socket, and simulated nodes on the loopback address.
 
     Use as `async with SimulatedNetwork(Plan(...)) as network`. `validators` are in the order of
     their indices.
     """
 
     def __init__(
-        self, plan: Plan, *, state: ChainState | None = None, signer: Signer | None = None
+        self, plan: Plan, *, state: SimState | None = None, signer: ShareSigner | None = None
     ) -> None:
         """Build the network without starting it.
 
-        state, signer: a recording's, instead of the plan's.
+        state, signer: the state and the signer of a recording; None for those of the plan.
         """
         self.plan = plan
         self.state = build_state(plan) if state is None else state
@@ -142,7 +141,7 @@ class SimulatedNetwork:
     async def start(self, node_port: int = 0) -> None:
         """Start all listeners and nodes and sign the addresses.
 
-        node_port: port of the first node, 0 for any.
+        node_port: the port of the first node, 0 for any.
         """
         raise_file_limit(3 * len(self._listeners) + _OTHER_FILES)
         for place, listener in enumerate(self._listeners):
@@ -184,7 +183,7 @@ class SimulatedNetwork:
     def presign(self, count: int, report: Callable[[int, int], None]) -> None:
         """Sign the first `count` messages of each chain with its validators; blocks.
 
-        report: takes (done, total).
+        report: a function of the numbers of signed messages and of all messages.
         """
         firsts: Counter[bytes] = Counter()
         work = []
@@ -220,11 +219,10 @@ class SimulatedNetwork:
         return self.state.advance(blocks)
 
     def build_block(self, chain_id: ChainID, messages: Sequence[bytes] = ()) -> list[Delivery]:
-        """Build the next block of a chain with these signed messages; return what becomes of each
-        of them.
+        """Build the next block of a chain with these signed messages; return their deliveries.
 
-        Of the P-Chain it is the next block of the network, and contains the transactions of
-        accepted messages.
+        The next block of the P-Chain is the next block of the network, and contains the
+        transactions of accepted messages.
         """
         if chain_id == P_CHAIN:
             return self.p_chain.deliver(messages)
@@ -243,7 +241,7 @@ class SimulatedNetwork:
         return delivery
 
     def verify_next(self, chain_id: ChainID, raw: bytes) -> Delivery:
-        """Return whether the next block of a chain, built now, accepts the signature of a message."""
+        """Return whether a chain's next block accepts a message's signature if it is built now."""
         block = self.state.proposervm[chain_id].next_block(self.state.clock())
         return verify_in_block(self.state, self.state.chains[chain_id], block, raw)
 
@@ -252,10 +250,10 @@ class SimulatedNetwork:
         self.state.proposervm[chain_id].is_idle = is_idle
 
     def change_weight(self, subnet_id: SubnetID, index: int, weight: int) -> int:
-        """Change the weight of a validator (0 removes it) with the next block; return the height of
-        that block.
+        """Change the weight of a validator with the next block; return that block's height.
 
-        On an L1 this is a transaction of its manager.
+        weight: the new weight; 0 removes the validator.
+        On an L1 the change is a transaction of its manager.
         """
         validation = self.state.validation_of(subnet_id, self.validators[index].node_id)
         if validation.is_l1 and validation.present:
@@ -267,8 +265,9 @@ class SimulatedNetwork:
         return self.advance()
 
     def set_balance(self, subnet_id: SubnetID, index: int, balance_navax: int) -> int:
-        """Set an L1 validator's balance (0: inactive) by transactions of the next block; return
-        that block's height.
+        """Set an L1 validator's balance with the next block; return that block's height.
+
+        balance_navax: the new balance; 0 makes the validator inactive.
         """
         validation = self.state.validation_of(subnet_id, self.validators[index].node_id)
         steps = [self.p_chain.disable(validation.id, later=True)] if validation.active else []
@@ -281,7 +280,7 @@ class SimulatedNetwork:
         return ValidatorManager(self.state, subnet_id)
 
     async def add_validator(self, subnet_id: SubnetID) -> int:
-        """Start one more node, which tracks an L1 but does not validate it yet; return its index."""
+        """Start a node that tracks an L1 but does not validate it yet; return its index."""
         index = len(self.validators)
         identity = make_identity(seeded_id(self.plan, f"validator {index}"))
         validator = SimValidator(
@@ -296,9 +295,9 @@ class SimulatedNetwork:
         return index
 
     def change_bls_key(self, index: int) -> None:
-        """Restart a node with another BLS key, with which it can register again; it no longer signs
-        with the old one.
+        """Restart a node with another BLS key, with which it can register again.
 
+        It no longer signs with the old key.
         Raises ValueError for a validator of the Primary Network, whose stake fixes its key.
         """
         validator = self.validators[index]
@@ -325,16 +324,19 @@ class SimulatedNetwork:
         self._listeners[index].suspend()
 
     async def start_validator(self, index: int, *, moved: bool = False) -> None:
-        """Start a stopped validator at its address, or (moved) at another one with a newer
-        signature.
+        """Start a stopped validator at its address.
+
+        moved: the validator gets another address, with a newer signature.
         """
         listener = self._listeners[index]
         address = listener.validator.address
-        if moved or address is None:
-            newer = max(int(self.plan.settings.clock()), address.signed_at + 1 if address else 0)
-            await self._place(listener, newer)
-        else:
+        if address is not None and not moved:
             await listener.listen(address.port)
+            return
+        signed_at = int(self.plan.settings.clock())
+        if address is not None:
+            signed_at = max(signed_at, address.signed_at + 1)
+        await self._place(listener, signed_at)
 
     def stats(self) -> dict[str, Any]:
         """Return the counters: RPC calls, and connections, requests and responses per validator."""

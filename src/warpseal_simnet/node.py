@@ -19,7 +19,7 @@ from warpseal_simnet.node_behaviours import NodeBehaviour, with_info_lies, with_
 from warpseal_simnet.platform import Platform
 from warpseal_simnet.rpc import Method, RpcServer
 from warpseal_simnet.settings import NodeSettings
-from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.values import ChainKind, SimChain
 from warpseal_simnet.versions import methods_of
 from warpseal_simnet.violations import Violations
@@ -29,11 +29,9 @@ _SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The common state of all nodes: the chain state, the listed peers, and the reports of the
-    simulation.
-    """
+    """The common state of all nodes: chain state, listed peers, reports of the simulation."""
 
-    state: ChainState
+    state: SimState
     settings: NodeSettings
     violations: Violations
     named_peers: set[NodeID]

@@ -1,8 +1,7 @@
-"""Lies of simulated RPC nodes and their grammar: `1:old-sets=5`,
-`0,2:foreign-sets+forged-height=9`.
+"""Lies of simulated RPC nodes, and their grammar.
 
-A lie changes what the honest reply says. Equal lies of two nodes are equal, so that liars may agree
-with each other.
+Examples are `1:old-sets=5` and `0,2:foreign-sets+forged-height=9`. A lie changes what the honest
+reply says. Equal lies of two nodes are equal, so that liars may agree with each other.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class InvalidNodeBehaviour(ValueError):
 class NodeBehaviour:
     """How an RPC node lies; it may change while the network runs.
 
-    old_sets: sets are from this many blocks before the height in question.
+    old_sets: the age of returned sets: blocks before the height in question.
     foreign_sets: the validators of sets and current validations are nodes that do not exist, with
         keys of the liar.
-    forged_height: added to the heights of the P-Chain; sets beyond the tip are those of the tip.
-    forged_proposal: added to the proposed height alone, so that the node has no set at it.
+    forged_height: the number added to heights of the P-Chain; sets beyond the tip are the tip's.
+    forged_proposal: the number added to the proposed height alone, at which the node has no set.
     foreign_conversion: subnets have another conversion and manager, and chains another subnet.
-    forged_balance: added to the balances of L1 validators, in nAVAX.
+    forged_balance: nAVAX added to the balances of L1 validators.
     foreign_version: the release of the node.
     foreign_upgrade: the date of Helicon.
     """

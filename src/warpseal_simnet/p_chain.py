@@ -27,7 +27,7 @@ from warpseal_simnet.destination import (
 )
 from warpseal_simnet.l1_transactions import InitialValidator
 from warpseal_simnet.ledger import Transaction
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.tx_builder import Funding
 from warpseal_simnet.tx_executor import (
     RejectedTransaction,
@@ -58,13 +58,11 @@ class _Step:
 class PChain:
     """The P-Chain of a simulated network.
 
-    Each method makes a transaction and a block that contains only it.
-
-    later: only issue the transaction; `accept` makes the block. The methods raise
-    RejectedTransaction.
+    Each method makes a transaction and a block that contains only it. With `later` it only issues
+    the transaction, and `accept` makes the block. Methods raise RejectedTransaction.
     """
 
-    def __init__(self, state: ChainState) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
         self._executor = TxExecutor(state)
         self._waiting: dict[Transaction, _Step] = {}
@@ -77,9 +75,7 @@ class PChain:
 
     @property
     def transactions(self) -> tuple[Transaction, ...]:
-        """Every accepted transaction in order, from the first block on; payments that fill empty
-        blocks left out.
-        """
+        """All accepted transactions in order, without the payments that fill empty blocks."""
         return self._state.ledger.accepted
 
     def block(self, height: int) -> bytes:
@@ -108,22 +104,17 @@ class PChain:
     ) -> Transaction:
         """Convert a subnet that the plan left unconverted.
 
-        validators: indices of its initial validators (None: all that track it); weights: theirs, in
-            that order, repeated; manager_chain_id: None for the plan's.
+        validators: indices of the initial validators; None for all nodes that track the subnet.
+        weights: weights of the validators in that order, repeated.
+        manager_chain_id: ID of the manager's chain; None for the chain of the plan.
         """
-        indices = (
-            [node.index for node in self._trackers(subnet_id)]
-            if validators is None
-            else list(validators)
-        )
-        weighed = zip(indices, cycle(weights), strict=False)
-        initial = sorted(
-            (
-                _initial(self._state.validators[index], weight, balance_navax)
-                for index, weight in weighed
-            ),
-            key=lambda validator: validator.node_id,
-        )
+        if validators is None:
+            validators = [node.index for node in self._trackers(subnet_id)]
+        initial = [
+            _initial(self._state.validators[index], weight, balance_navax)
+            for index, weight in zip(validators, cycle(weights), strict=False)
+        ]
+        initial.sort(key=lambda validator: validator.node_id)
         chain_id = manager_chain_id or self._state.manager_chains[subnet_id]
         data = l1.subnet_data(subnet_id, chain_id, initial)
         transaction = l1.conversion(self._state, data, initial)
@@ -148,8 +139,8 @@ class PChain:
     ) -> Transaction:
         """Register a node as a validator of an L1.
 
-        validator: its index (None: the first node that tracks the L1 without validating it);
-            expiry: unix seconds (None: in an hour).
+        validator: index of the node; None for the first that tracks the L1 without validating it.
+        expiry: unix seconds; None for an hour from now.
         """
         node = self._spare(subnet_id) if validator is None else self._state.validators[validator]
         message = self._message(subnet_id, node, weight, expiry)
@@ -232,10 +223,10 @@ class PChain:
     def deliver(
         self, messages: Sequence[bytes], balance_navax: int = BALANCE_NAVAX
     ) -> list[Delivery]:
-        """Build the next block with the transactions for these signed messages; refused ones are
-        left out.
+        """Build the next block with the transactions for these signed messages.
 
-        balance_navax: of validators that a message registers.
+        Refused messages have no transaction in it.
+        balance_navax: the balance of a validator that a message registers.
         """
         block = self._state.proposervm[P_CHAIN].next_block(self._state.next_time)
         accepted: list[Transaction] = []
@@ -324,8 +315,9 @@ class PChain:
     def _message(
         self, subnet_id: SubnetID, node: SimValidator, weight: int, expiry: int | None
     ) -> RegisterL1Validator:
-        """Return the message of the manager; without an expiry, one that was never registered
-        before.
+        """Return the manager's message that registers a node.
+
+        expiry: unix seconds; None for a time at which the message was never registered before.
         """
         until = self._state.next_time + _EXPIRY_S if expiry is None else expiry
         message = RegisterL1Validator(

@@ -1,8 +1,8 @@
-"""The node's side of one peer connection, without sockets: plaintext in, frames out, violations
-counted.
+"""The node's side of a peer connection, without sockets.
 
-Source of truth: avalanchego `network/peer/peer.go`, `snow/networking/router/chain_router.go`,
-`network/p2p/{router,network}.go`, `network/throttling` (the limits).
+It takes plaintext, returns frames, and counts violations of the peer. Source of truth: avalanchego
+`network/peer/peer.go`, `snow/networking/router/chain_router.go`, `network/p2p/{router,network}.go`,
+`network/throttling` (the limits).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from warpseal_simnet.handshake import (
 from warpseal_simnet.responder import ReceivedRequest, Responder, error_frame
 from warpseal_simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
 from warpseal_simnet.signing import HANDLER_ID, UNREGISTERED, parse_signature_request
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.values import ChainKind, SimChain, SimValidator
 from warpseal_simnet.violations import ViolationKind, Violations
 
@@ -73,7 +73,7 @@ class Transport(Protocol):
 class SessionContext:
     """The resources that all sessions of a network share."""
 
-    state: ChainState
+    state: SimState
     settings: NodeSettings
     violations: Violations
     gossip: Gossip
@@ -112,8 +112,9 @@ class PeerSession:
             self._transport.later(_FLOOD_TICK_S, self._flood)
 
     def feed(self, data: bytes) -> bool:
-        """Handle plaintext; return whether it completed a length or a body, which resets the read
-        timeout.
+        """Handle plaintext; return whether it completed a length or a body.
+
+        Either resets the read timeout.
         """
         was_in_body = self._frames.in_body
         try:
@@ -133,7 +134,7 @@ class PeerSession:
     ) -> None:
         """Count a violation of the peer.
 
-        close: also close the connection, as a node does.
+        close: the connection is closed, as a node does.
         """
         now = self._context.settings.clock()
         self._context.violations.add(kind, self._leaf.node_id, self._validator.node_id, detail, now)

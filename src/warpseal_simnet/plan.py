@@ -59,22 +59,22 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class L1Plan:
-    """One L1.
+    """An L1.
 
-    validators: their number; None: as many as the Primary Network has.
-
+    validators: the number of validators; None for as many as the Primary Network has.
     shared: the first validators of the primary network also validate this L1, instead of nodes of
         its own.
-    permissioned: not converted to an L1; its validators sign with their primary network keys (so it
-        is shared).
-    unconverted: a subnet without validators, whose nodes track it, so that it can be converted
+    permissioned: the subnet is not converted to an L1. Its validators sign with their primary
+        network keys, so it is shared.
+    unconverted: the subnet has no validators, and its nodes track it, so that it can be converted
         while the network runs.
-    manager: the chain of its validator manager: `own` (its first chain), `C`, or `l1-K` (the first
-        chain of that one).
+    manager: the chain of the validator manager: `own` (the L1's first chain), `C`, or `l1-K` (the
+        first chain of that L1).
     spare: the number of additional nodes that track it without validating it.
-    idle: its chains build no blocks with the P-Chain's.
-    simplex: its chains have no proposervm.
-    warp: what its genesis says (None: no Warp messages); warp_upgrades: later rules.
+    idle: the L1's chains build no blocks with the P-Chain's.
+    simplex: the L1's chains have no proposervm.
+    warp: the Warp rule of the genesis; None if the L1 takes no Warp messages.
+    warp_upgrades: later Warp rules.
     """
 
     validators: int | None = None
@@ -99,17 +99,17 @@ class Plan:
 
     messages: the number that the validators of each chain sign.
     height: the P-Chain's height at start; the proposed height lags proposed_lag behind it.
-    epoch_blocks: P-Chain blocks from one block of a busy chain to the next (0: there are no epochs,
-        as before Granite).
-    epoch_s: duration of an epoch; with 0 every block of a chain ends one.
-    churn_every: after so many blocks one weight of each subnet changes.
-    etna_height: the first block at or after Etna, where the plan's L1s are converted (0: all blocks
-        are, and the first converts).
-    fees: of L1 validators (None: those of the network); the L1s of the plan have paid them since
-        their conversion.
-    info_peers: the number of validators that info.peers lists (None: all).
-    nodes: the number of RPC nodes; they validate nothing, or (node_is_validator) they are the first
-        validators.
+    epoch_blocks: P-Chain blocks from a block of a busy chain to the next; 0: there are no epochs,
+        as before Granite.
+    epoch_s: the duration of an epoch; with 0 every block of a chain ends an epoch.
+    churn_every: the number of blocks after which a weight of each subnet changes.
+    fees: the fee of L1 validators, None for the network's. The plan's L1s have paid it since their
+        conversion.
+    etna_height: the first block at or after Etna, which converts the plan's L1s; 0: all blocks are
+        after Etna, and the first converts.
+    info_peers: the number of validators that info.peers lists; None for all.
+    nodes: the number of RPC nodes. They validate nothing unless `node_is_validator` is set, which
+        makes them the first validators.
     """
 
     validators: int = 20
@@ -147,8 +147,10 @@ def parse_l1(text: str) -> L1Plan:
             raise InvalidPlan(f"{word!r} is not an option of an L1, or is given twice")
         values[name] = value
     try:
+        validators = int(values["validators"]) if "validators" in values else None
+        warp = None if "no-warp" in values else _warp_rule(values)
         plan = L1Plan(
-            validators=int(values["validators"]) if "validators" in values else None,
+            validators=validators,
             weights=values.get("weights", L1Plan().weights),
             shared="shared" in values or "permissioned" in values,
             permissioned="permissioned" in values,
@@ -158,7 +160,7 @@ def parse_l1(text: str) -> L1Plan:
             spare=int(values.get("spare", 0)),
             idle="idle" in values,
             simplex="simplex" in values,
-            warp=None if "no-warp" in values else _warp_rule(values),
+            warp=warp,
         )
     except ValueError as error:
         raise InvalidPlan(f"{text!r}: {error}") from None
@@ -170,10 +172,9 @@ def parse_l1(text: str) -> L1Plan:
 
 
 def parse_rule(text: str) -> Rule:
-    """Return the rule of `[SCOPE/]SELECTION:BEHAVIOUR`; SELECTION is `all`, a share such as `10%`,
-    or indices `0,3-5`.
+    """Return the rule of `[SCOPE/]SELECTION:BEHAVIOUR`.
 
-    Raises InvalidPlan.
+    SELECTION is `all`, a share such as `10%`, or indices such as `0,3-5`. Raises InvalidPlan.
     """
     target, colon, words = text.partition(":")
     if not colon:
@@ -201,9 +202,9 @@ def select_members(rule: Rule, members: Sequence[int], rng: Random) -> list[int]
 
 
 def parse_weights(text: str, count: int, rng: Random) -> list[int]:
-    """Return `count` weights of `equal:W`, `zipf:W` (W, W/2, W/3 …), `uniform:LOW-HIGH` or `5/3/1`
-    (repeated).
+    """Return the first `count` weights that a text describes.
 
+    text: `equal:W`, `zipf:W` (W, W/2, W/3 …), `uniform:LOW-HIGH` or `5/3/1` (repeated).
     Raises InvalidPlan.
     """
     kind, _, value = text.partition(":")

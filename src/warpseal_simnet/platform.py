@@ -1,5 +1,4 @@
-"""The `platform.*` API of a simulated node: heights, validator sets, subnets, chains and L1
-validators.
+"""The `platform.*` API of a simulated node.
 
 Source of truth: avalanchego `vms/platformvm/service.go`; shapes and texts as recorded from real
 nodes.
@@ -27,7 +26,7 @@ from warpseal.warp.ids import (
 from warpseal.warp.validator_set import build_canonical_set
 from warpseal_simnet.ledger import SUPPLY_NAVAX
 from warpseal_simnet.rpc import BadArgument, Method, Params, RpcError, id_argument, number_argument
-from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.validator_sets import SetEntry, Validation
 from warpseal_simnet.values import ChainKind, SimSubnet
 
@@ -45,10 +44,11 @@ _C_CHAIN_VM: Final = "mgj786NP7uDwBCcq6YwThhaN8FLyybkCa4zBWTQbNgmK6k9A6"
 class Platform:
     """Responder from the state of the simulated P-Chain that the node is at."""
 
-    def __init__(self, state: ChainState, view: Callable[[], StateAt]) -> None:
-        """view: returns the state that the node has reached.
+    def __init__(self, state: SimState, view: Callable[[], StateAt]) -> None:
+        """Build the API.
 
-        state: for data that never changes.
+        state: the state of the network, which is read for data that never change.
+        view: a function that returns the state that the node has reached.
         """
         self._state = state
         self._view = view
@@ -172,7 +172,7 @@ class Platform:
             {
                 "publicKey": _hex(validator.public_key),
                 "weight": str(validator.weight),
-                "nodeIDs": [node_id_text(node_id) for node_id in validator.node_ids],
+                "nodeIDs": list(map(node_id_text, validator.node_ids)),
             }
             for validator in merged.validators
         ]
@@ -228,11 +228,9 @@ class Platform:
             "weight": str(validation.weight),
             "nodeID": node_id_text(validation.node_id),
         }
-        return (
-            fields | self._stake_json(validation)
-            if validation.subnet_id == PRIMARY_NETWORK
-            else fields
-        )
+        if validation.subnet_id == PRIMARY_NETWORK:
+            fields |= self._stake_json(validation)
+        return fields
 
     def _stake_json(self, validation: Validation) -> dict[str, Any]:
         fields: dict[str, Any] = {

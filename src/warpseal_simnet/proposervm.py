@@ -16,8 +16,8 @@ from warpseal_simnet.ledger import Heights
 class ChainEpoch:
     """An epoch.
 
-    start_time: Unix seconds.
-    p_chain_height: at which its blocks verify messages.
+    start_time: unix seconds.
+    p_chain_height: the P-Chain height whose validator sets verify messages in the epoch's blocks.
     """
 
     number: int
@@ -49,10 +49,9 @@ class ChainBlock:
 
 @dataclass(frozen=True, slots=True)
 class EpochRule:
-    """When epochs end.
+    """The rule that ends epochs.
 
-    blocks: of the P-Chain between two blocks of a busy chain; 0: there are no epochs.
-
+    blocks: P-Chain blocks between two blocks of a busy chain; 0: there are no epochs.
     duration_s: the first block at or after the epoch's start plus this is the epoch's last.
     """
 
@@ -71,10 +70,10 @@ class EpochRule:
 
 
 class ProposerVM:
-    """The blocks of a chain since the simulation started; the first one has no epoch and ends with
-    the start.
+    """The blocks of a chain since the simulation started.
 
-    is_idle: whether a block is built only by `build`, and not with P-Chain blocks as well.
+    The first block has no epoch, and ends with the start.
+    is_idle: a block is built only by `build`, and not with P-Chain blocks as well.
     """
 
     def __init__(self, heights: Heights, rule: EpochRule, *, is_idle: bool = False) -> None:

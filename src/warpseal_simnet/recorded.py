@@ -1,8 +1,8 @@
-"""A network rebuilt from recordings of a real one: sets, weights, keys, shares; the certificates
-are new.
+"""A network rebuilt from recordings of a real network.
 
-A recording is a folder with JSON lines: what nodes answered over JSON-RPC (`platform.jsonl`,
-`info.jsonl`, `shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). NodeIDs are
+A recording is a folder with JSON lines: replies of nodes over JSON-RPC (`platform.jsonl`,
+`info.jsonl`, `shares.jsonl`) and frames exchanged with each of them (`wire.jsonl`). Sets, weights,
+keys and shares are those of the recording, the certificates are new. NodeIDs are
 rewritten, because the keys of the recorded certificates and the BLS secret keys are unknown: signed
 addresses carry the signature of another key, and only recorded requests get a share.
 """
@@ -44,7 +44,7 @@ from warpseal_simnet.plan import PRIMARY, Plan
 from warpseal_simnet.proposervm import ChainEpoch, EpochRule
 from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.signing import HANDLER_ID, SignatureRequest, parse_signature_request
-from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.tx_builder import Wallet
 from warpseal_simnet.validator_sets import SetEntry, Validation
 from warpseal_simnet.values import ChainKind, SimChain, SimMessage, SimSubnet, SimValidator
@@ -76,9 +76,7 @@ class Recording:
                 yield json.loads(line)
 
     def results(self, name: str, method: str) -> Iterator[tuple[Any, Any, str]]:
-        """Yield parameters, result and node of every successful call of a method, in the recorded
-        order.
-        """
+        """Yield parameters, result and node of each successful call of a method, as recorded."""
         for line in self.lines(name):
             if line.get("method") == method and "result" in line:
                 yield line["params"], line["result"], line.get("node", "")
@@ -88,7 +86,7 @@ class Recording:
 class RecordedSigner:
     """Returns the recorded response of each node by chain, message and justification."""
 
-    state: ChainState
+    state: SimState
     shares: dict[tuple[NodeID, MessageID], bytes] = field(default_factory=dict)
     replies: dict[tuple[NodeID, ChainID, bytes, bytes], bytes | Refusal] = field(
         default_factory=dict
@@ -118,7 +116,7 @@ class RecordedSigner:
 def recorded_network(folder: Path, settings: NodeSettings | None = None) -> SimulatedNetwork:
     """Return the recorded network, not started. The first recorded node serves the RPC calls.
 
-    settings: by default those of a node of 1.15.0, since no newer one was recorded.
+    settings: the settings of the nodes. The default is 1.15.0, since no newer node was recorded.
     """
     settings = settings or NodeSettings(version=VERSIONS["1.15.0"])
     rebuilt = _Rebuilder(Recording(folder), settings)
@@ -152,13 +150,13 @@ class _Rebuilder:
                 return frozenset(entry["nodeID"] for entry in result["validators"])
         return frozenset()
 
-    def _empty_state(self, settings: NodeSettings) -> ChainState:
+    def _empty_state(self, settings: NodeSettings) -> SimState:
         _, network, _ = next(self._recording.results("info", "info.getNetworkID"))
         _, height, _ = next(self._recording.results("platform", "platform.getHeight"))
         tip = int(height["height"])
         heights = Heights(tip, first=tip, made_at=[settings.clock()])
         network_id = int(network["networkID"])
-        return ChainState(
+        return SimState(
             network_id,
             heights,
             settings.clock,

@@ -1,6 +1,4 @@
-"""The bytes of the reply to a signature request: the honest response, or the response of a
-misbehaviour.
-"""
+"""The bytes of the reply to a signature request, honest or misbehaving."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from warpseal.pb import sdk_pb2 as sdk
 from warpseal.runtime.zstd import Compressor
 from warpseal_simnet.behaviours import Refusal, ReplyKind
 from warpseal_simnet.frames import LENGTH_BYTES, MAX_MESSAGE_BYTES, encode, framed
-from warpseal_simnet.signing import SignatureRequest, Signer
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.signing import ShareSigner, SignatureRequest
+from warpseal_simnet.state import SimState
 from warpseal_simnet.values import ChainKind, SimChain, SimValidator
 
 _BOMB_BYTES: Final = 64 * 1024 * 1024
@@ -38,7 +36,7 @@ class ReceivedRequest:
 class WireReply:
     """Bytes to send.
 
-    closes: whether the validator closes the connection after them.
+    closes: the validator closes the connection after them.
     """
 
     frame: bytes
@@ -49,8 +47,8 @@ class WireReply:
 class Responder:
     """Makes the replies of all validators of a network."""
 
-    state: ChainState
-    signer: Signer
+    state: SimState
+    signer: ShareSigner
     rng: Random
 
     def delay_s(self, validator: SimValidator) -> float:

@@ -149,15 +149,12 @@ class RpcServer:
             result = self._method(path, name)(_params(request.get("params")))
         except RpcError as error:
             return name, _error(_SERVER_ERROR, str(error), call_id)
-        raw = (
-            result
-            if isinstance(result, bytes)
-            else json.dumps(result, separators=(",", ":")).encode()
-        )
-        return (
-            name,
-            b'{"jsonrpc":"2.0","result":' + raw + b',"id":' + json.dumps(call_id).encode() + b"}\n",
-        )
+        raw_id = json.dumps(call_id).encode()
+        # Some methods return JSON that they keep.
+        raw_result = result
+        if not isinstance(result, bytes):
+            raw_result = json.dumps(result, separators=(",", ":")).encode()
+        return name, b'{"jsonrpc":"2.0","result":%b,"id":%b}\n' % (raw_result, raw_id)
 
     def _method(self, path: str, name: str) -> Method:
         service, dot, function = name.partition(".")
@@ -180,11 +177,9 @@ class RpcServer:
             case OutageKind.HTTP_500:
                 return web.Response(status=500, text="internal server error")
             case OutageKind.TOO_MANY:
-                headers = (
-                    {}
-                    if outage.retry_after_s is None
-                    else {"Retry-After": str(outage.retry_after_s)}
-                )
+                headers = {}
+                if outage.retry_after_s is not None:
+                    headers["Retry-After"] = str(outage.retry_after_s)
                 return web.Response(status=429, text="too many requests", headers=headers)
             case OutageKind.NO_METHOD:
                 reply = _error(
@@ -224,7 +219,10 @@ def id_argument(params: Params, name: str) -> bytes:
 
 
 def number_argument(params: Params, name: str) -> int:
-    """Return a uint64 given as a number or a decimal text, 0 if it is missing. Raises BadArgument."""
+    """Return a uint64 given as a number or a decimal text, 0 if it is missing.
+
+    Raises BadArgument.
+    """
     value = params.get(name, 0)
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value)

@@ -16,10 +16,9 @@ UPGRADE_TIME: Final = 1607144400
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Times in seconds, sizes in bytes.
+    """The limits and the version of all nodes. Times are in seconds, sizes in bytes.
 
-    clock: unix seconds.
-    version: of all nodes.
+    clock: a function that returns unix seconds.
     """
 
     clock: Callable[[], float] = time.time

@@ -1,5 +1,4 @@
-"""The signatures of validators: responses to signature requests (ACP-118), and aggregated Warp
-messages.
+"""The signatures of validators in responses (ACP-118) and in aggregated Warp messages.
 
 Source of truth: avalanchego `network/p2p/acp118/handler.go`,
 `graft/subnet-evm/warp/verifier_backend.go`.
@@ -31,7 +30,7 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, build_canonical_s
 from warpseal_simnet import p_chain_verifier
 from warpseal_simnet.behaviours import Refusal
 from warpseal_simnet.p_chain_verifier import codec_text
-from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.values import ChainKind, SimChain, SimValidator
 
 UNEXPECTED: Final = -1
@@ -49,7 +48,7 @@ class SignatureRequest:
     justification: bytes
 
 
-class Signer(Protocol):
+class ShareSigner(Protocol):
     """Returns a share of 96 bytes, or a refusal."""
 
     def respond(
@@ -76,7 +75,7 @@ def parse_signature_request(raw: bytes) -> SignatureRequest | Refusal:
 class LiveSigner:
     """Signs with the validators' own keys, by the rules of each chain."""
 
-    def __init__(self, state: ChainState) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
 
     def respond(
@@ -112,7 +111,7 @@ class LiveSigner:
         return None
 
 
-def validator_state(state: ChainState, validator: SimValidator) -> StateAt:
+def validator_state(state: SimState, validator: SimValidator) -> StateAt:
     """Return the P-Chain state of a validator: the tip's unless the validator lags."""
     behaviour = validator.behaviour
     height = state.heights.current - behaviour.lag_blocks
@@ -139,8 +138,9 @@ def presign(
     executor: Executor,
     progress: Callable[[int], None],
 ) -> None:
-    """Sign every message with its validators in the executor's threads; progress: takes their
-    number.
+    """Sign every message with its validators in the executor's threads.
+
+    progress: a function of the number of signed messages.
     """
     for done, _ in enumerate(executor.map(_sign_for_all, work), start=1):
         progress(done)
@@ -152,7 +152,7 @@ def _sign_for_all(task: tuple[UnsignedMessage, Sequence[SimValidator]]) -> None:
         validator.presigned[message.id] = bls.sign(validator.identity.bls_secret, message.raw)
 
 
-def _evm_refusal(state: ChainState, message: UnsignedMessage) -> Refusal | None:
+def _evm_refusal(state: SimState, message: UnsignedMessage) -> Refusal | None:
     if message.id in state.known_messages:
         return None
     try:
@@ -171,7 +171,7 @@ def parse_payload(raw: bytes) -> Hash | AddressedCall:
     return Hash.parse(raw) if raw[2:6] == bytes(4) else AddressedCall.parse(raw)
 
 
-def _off_chain_refusal(state: ChainState, call: AddressedCall) -> Refusal | None:
+def _off_chain_refusal(state: SimState, call: AddressedCall) -> Refusal | None:
     try:
         uptime = ValidatorUptime.parse(call.payload)
     except MalformedMessage as error:
@@ -193,16 +193,17 @@ def _off_chain_refusal(state: ChainState, call: AddressedCall) -> Refusal | None
 _ORDER: Final = int("73eda753299d7d483339d80809a1d80553bda402fffe5bfeffffffff00000001", 16)
 
 
-def signing_height(state: ChainState, subnet_id: SubnetID) -> int:
-    """Return the height of the set with which the P-Chain verifies now, or the tip if that set is
-    empty.
+def signing_height(state: SimState, subnet_id: SubnetID) -> int:
+    """Return the height of the set with which the P-Chain verifies now.
+
+    The tip takes its place if that set is empty.
     """
     height = state.proposervm[P_CHAIN].verifying_height
     return height if state.set_at(subnet_id, height) else state.heights.current
 
 
 def sign(
-    state: ChainState,
+    state: SimState,
     unsigned: UnsignedMessage,
     subnet_id: SubnetID,
     height: int,
@@ -211,9 +212,9 @@ def sign(
 ) -> SignedMessage:
     """Return the message signed by every member of a set whose secret key is known.
 
-    without: public keys that do not sign.
-    If there is none, because all have left or are inactive, every former validator signs. Raises
-    RuntimeError if there was none.
+    without: the public keys that do not sign.
+    If the set has no such member, because all have left or are inactive, every former validator
+    signs. Raises RuntimeError if there was none.
     """
     secrets = {node.identity.bls_public_key: node.identity.bls_secret for node in state.validators}
     for public_key in without:
@@ -236,11 +237,11 @@ def sign(
     return SignedMessage(unsigned, encode_signers(signers), signature)
 
 
-def _canonical(state: ChainState, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
+def _canonical(state: SimState, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet:
     return build_canonical_set(state.set_at(subnet_id, height))
 
 
-def _every_validation(state: ChainState, subnet_id: SubnetID) -> CanonicalValidatorSet:
+def _every_validation(state: SimState, subnet_id: SubnetID) -> CanonicalValidatorSet:
     # A node may have had several validations.
     validations = {
         validation.node_id: validation for validation in state.validations.get(subnet_id, ())

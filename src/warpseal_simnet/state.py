@@ -1,5 +1,4 @@
-"""The state of the simulated P-Chain: subnets, chains, validations, sets and messages, now and at
-each height.
+"""The state of the simulated P-Chain, now and at each height.
 
 It changes only by blocks: every change increases the height.
 """
@@ -43,7 +42,7 @@ from warpseal_simnet.values import (
 from warpseal_simnet.warp_config import DEFAULT_RULE, WarpConfig
 
 
-class ChainState:
+class SimState:
     """The state on which all simulated nodes agree."""
 
     def __init__(
@@ -107,7 +106,8 @@ class ChainState:
     ) -> None:
         """Add a chain.
 
-        is_idle: whether it builds no blocks with the P-Chain's; warp: None for the default.
+        is_idle: the chain builds no blocks with the P-Chain's.
+        warp: the Warp rules of the chain; None for the default.
         """
         self.chains[chain.chain_id] = chain
         self.proposervm[chain.chain_id] = ProposerVM(self.heights, rule, is_idle=is_idle)
@@ -163,12 +163,16 @@ class ChainState:
         return validation if validation.present else None
 
     def was_registered(self, validation_id: ValidationID) -> bool:
-        """Return whether a validation with this ID ever existed; it can never be registered again."""
+        """Return whether a validation with this ID ever existed.
+
+        If so it can never be registered again.
+        """
         return validation_id in self._l1_positions
 
     def position_of(self, validation_id: ValidationID) -> tuple[SubnetID, int | None]:
-        """Return a validation's subnet and its index among the subnet's; the index is None if it is
-        unknown.
+        """Return a validation's subnet and its index among the validations of the subnet.
+
+        The index is None if the validation is unknown.
         """
         return self._l1_positions.get(validation_id, (PRIMARY_NETWORK, None))
 
@@ -214,15 +218,12 @@ class ChainState:
     @property
     def next_time(self) -> int:
         """The time of the next P-Chain block, unix seconds."""
-        return int(
-            max(self.clock(), self.heights.made_at[-1])
-            if self._block_start is None
-            else self._block_start[0]
-        )
+        if self._block_start is not None:
+            return int(self._block_start[0])
+        return int(max(self.clock(), self.heights.made_at[-1]))
 
     def begin_block(self) -> int:
-        """Begin the next block: L1 validators pay for the time until then, and those that cannot
-        become inactive.
+        """Begin the next block: L1 validators pay for the time until then, or become inactive.
 
         Returns the accrued fee, from which the transactions of the block count balances.
         """
@@ -279,11 +280,12 @@ class ChainState:
 
 
 class StateAt:
-    """The state after the block at `height`, below 0 after block 0; at the tip the state itself,
-    whatever changes.
+    """The state after the block at `height`.
+
+    A height below 0 stands for block 0. At the tip it is the state itself, with later changes.
     """
 
-    def __init__(self, state: ChainState, height: int) -> None:
+    def __init__(self, state: SimState, height: int) -> None:
         self.state = state
         self.height = min(max(0, height), state.heights.current)
         self._is_tip = self.height == state.heights.current

@@ -1,8 +1,8 @@
-"""The server side of TLS as a node runs it: 1.3 only, a client certificate required, chained to no
-CA.
+"""The server side of TLS as a node runs it.
 
-Source of truth: avalanchego `network/peer/tls_config.go`. pyOpenSSL over memory BIOs, because the
-standard library cannot ask for a client certificate without verifying it.
+Nodes speak 1.3 only, and require a client certificate, which is chained to no CA. The module uses
+pyOpenSSL over memory BIOs, because the standard library cannot ask for a client certificate without
+verifying it. Source of truth: avalanchego `network/peer/tls_config.go`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class ServerTls:
         self.closed = False
 
     def receive(self, records: bytes) -> bytes:
-        """Run the handshake, then return the plaintext that `records` completes. Raises TlsFailed."""
+        """Run the handshake, then return the plaintext that `records` completes.
+
+        Raises TlsFailed.
+        """
         try:
             self._connection.bio_write(records)
             if self.leaf is None and not self._handshake():

@@ -71,9 +71,10 @@ class Wallet:
 class TxDraft:
     """The content of a transaction without its inputs and outputs.
 
-    body: the bytes behind the base; funded_navax: balances that it gives to L1 validators;
-    authorisation_signatures: how many signatures a credential behind the input's has (None: there
-        is none).
+    body: the bytes behind the base.
+    funded_navax: balances that the transaction gives to L1 validators.
+    authorisation_signatures: the number of signatures in the credential behind the input's
+        credential; None if there is no such credential.
     """
 
     kind: str
@@ -144,10 +145,10 @@ def create_genesis_validator(
     signer: tuple[bytes, bytes] | None,
     time_unix_s: int,
 ) -> bytes:
-    """Return the transaction of a genesis that adds a validator of the Primary Network for ten
-    years from then on.
+    """Return the transaction of a genesis that adds a validator of the Primary Network.
 
-    signer: BLS key and proof of possession; None: the validator has no key.
+    signer: the BLS key and its proof of possession; None if the validator has no key.
+    time_unix_s: the start of the stake, which lasts ten years.
     """
     base = (
         pack_u32(wallet.network_id) + wallet.chain_id + pack_u32(0) + pack_u32(0) + pack_sized(b"")
@@ -163,8 +164,9 @@ def create_genesis_validator(
 
 
 def convert(data: ConversionData, fundings: Sequence[Funding]) -> TxDraft:
-    """Return the transaction that converts a subnet; fundings: in the order of the data's
-    validators.
+    """Return the transaction that converts a subnet.
+
+    fundings: the balances in the order of the data's validators.
     """
     validators = [
         pack_sized(validator.node_id)
@@ -259,9 +261,7 @@ def genesis(
     validators: Sequence[bytes],
     chains: Sequence[bytes],
 ) -> bytes:
-    """Return a genesis with utxos, validators and chains, whose transactions go in without their
-    codec version.
-    """
+    """Return a genesis with utxos, validators and chains."""
     outputs = (
         utxo.tx_id
         + pack_u32(utxo.index)
@@ -270,11 +270,20 @@ def genesis(
         + pack_sized(b"")
         for utxo in utxos
     )
-    transactions = (
-        pack_u32(len(raws)) + b"".join(raw[2:] for raw in raws) for raws in (validators, chains)
-    )
     times = pack_u64(time_unix_s) + pack_u64(supply_navax)
-    return pack_versioned(pack_u32(len(utxos)), *outputs, *transactions, times, b"\x00\x00")
+    return pack_versioned(
+        pack_u32(len(utxos)),
+        *outputs,
+        _genesis_transactions(validators),
+        _genesis_transactions(chains),
+        times,
+        b"\x00\x00",
+    )
+
+
+def _genesis_transactions(raws: Sequence[bytes]) -> bytes:
+    # Inside a genesis a transaction goes without its codec version.
+    return pack_u32(len(raws)) + b"".join(raw[2:] for raw in raws)
 
 
 def genesis_block(genesis_bytes: bytes) -> bytes:

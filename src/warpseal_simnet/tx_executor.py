@@ -14,7 +14,7 @@ from warpseal.warp.l1_messages import ConversionData, RegisterL1Validator, boots
 from warpseal_simnet import l1_transactions as l1
 from warpseal_simnet.destination import RefusalCode
 from warpseal_simnet.l1_transactions import InitialValidator
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.validator_sets import Validation
 from warpseal_simnet.values import SimValidator
 
@@ -33,7 +33,7 @@ class RejectedTransaction(Exception):
 class TxExecutor:
     """The checks, each of which raises RejectedTransaction, and the effects with the next block."""
 
-    def __init__(self, state: ChainState) -> None:
+    def __init__(self, state: SimState) -> None:
         self._state = state
 
     def validation(self, validation_id: ValidationID) -> Validation:
@@ -140,9 +140,7 @@ class TxExecutor:
         self._add_validation(node, validation)
 
     def check_weight(self, validation_id: ValidationID, nonce: int, weight: int) -> None:
-        """Check that a weight change has the next nonce, and that it does not remove the last
-        validator.
-        """
+        """Check that a weight change has the next nonce and leaves the L1 a validator."""
         validation = self.validation(validation_id)
         check_nonce(validation, nonce)
         require(nonce < _MAX_UINT64 or weight == 0, "nonce overflows", RefusalCode.RESERVED_NONCE)

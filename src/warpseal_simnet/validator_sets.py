@@ -35,12 +35,12 @@ class SetEntry(NamedTuple):
 class Validation:
     """The validation of a subnet by a node.
 
-    end_accumulated_fee, min_nonce and index matter to L1s only.
+    Only L1s use end_accumulated_fee, min_nonce and index.
 
     id: the validation id on an L1, else the id of the transaction.
-    index: place in the conversion.
     end_accumulated_fee: the accrued fee, nAVAX, at which the balance of an L1 validator is used up;
         0 if it is inactive.
+    index: the place of the validator in the conversion.
     """
 
     subnet_id: SubnetID
@@ -57,7 +57,10 @@ class Validation:
 
     @property
     def active(self) -> bool:
-        """Whether this validation signs with its own key: an L1 validator without balance does not."""
+        """Whether this validation signs with its own key.
+
+        An L1 validator without balance does not.
+        """
         return not self.is_l1 or self.end_accumulated_fee > 0
 
 
@@ -76,9 +79,7 @@ def build_set(validations: Iterable[Validation]) -> tuple[SetEntry, ...]:
 
 
 class _Changes(Generic[T]):
-    """Tuples of every subnet after every block, kept as changes, whose heights come in ascending
-    order.
-    """
+    """The tuples of every subnet after every block, kept as changes in ascending heights."""
 
     def __init__(self) -> None:
         self._heights: dict[SubnetID, list[int]] = {}

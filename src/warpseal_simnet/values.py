@@ -31,7 +31,7 @@ class SimChain:
     """A blockchain and the subnet that validates it.
 
     evm_chain_id: ID of its EVM.
-    is_simplex: it has no proposervm.
+    is_simplex: the chain has no proposervm.
     """
 
     chain_id: ChainID
@@ -99,9 +99,10 @@ class Counts:
 class SimValidator:
     """A node of the network.
 
-    index: its place among all validators; bls_key: 48 bytes, as registered.
-
-    subnets: the tracked ones besides the Primary Network; chains: those that it runs.
+    index: the place of the node among all validators.
+    bls_key: the registered key, 48 bytes.
+    subnets: the tracked subnets besides the Primary Network.
+    chains: the chains that the node runs.
     """
 
     index: int

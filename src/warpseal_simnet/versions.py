@@ -51,9 +51,7 @@ def lacks(version: Version, method: str) -> bool:
 
 
 def methods_of(version: Version, methods: Mapping[str, Method]) -> dict[str, Method]:
-    """Return the methods without those that a version lacks, which the server refuses like any
-    unknown one.
-    """
+    """Return the methods that a version has. The server refuses all others as unknown."""
     return {name: method for name, method in methods.items() if not lacks(version, name)}
 
 

@@ -1,5 +1,4 @@
-"""The Warp configuration of EVM chains, as their nodes return it, and the rules that hold at a
-time.
+"""The Warp configuration of EVM chains, as their nodes return it.
 
 Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/warp/config.go`,
 `params/extras`; shapes as recorded.
@@ -92,7 +91,7 @@ class WarpConfig:
         self.upgrades = list(upgrades)
 
     def at(self, unix_s: int) -> WarpRule | None:
-        """Return the rule that holds in a block of this time; None if the chain takes no messages."""
+        """Return the rule in a block of this time; None if the chain takes no messages."""
         rules = [
             rule
             for rule in (self.genesis, *self.upgrades)

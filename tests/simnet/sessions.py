@@ -16,7 +16,7 @@ from warpseal_simnet.peer import PeerSession
 from warpseal_simnet.plan import Plan
 from warpseal_simnet.recorded import recorded_network
 from warpseal_simnet.settings import NodeSettings
-from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.state import SimState, StateAt
 
 VECTORS = paths.LOCALNET
 NOW = 1_795_226_900
@@ -164,6 +164,6 @@ def recorded_responses(node: str) -> list[p2p.Message]:
     return [decode(frame[4:]) for frame in frames]
 
 
-def state_at_tip(state: ChainState) -> StateAt:
+def state_at_tip(state: SimState) -> StateAt:
     """Return the P-Chain state of a validator that does not lag."""
     return StateAt(state, state.heights.current)

@@ -22,7 +22,7 @@ from warpseal_simnet import p_chain_verifier
 from warpseal_simnet.p_chain_verifier import PChainCode
 from warpseal_simnet.recorded import RecordedSigner
 from warpseal_simnet.signing import LiveSigner, SignatureRequest
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.values import ChainKind
 
 NETWORK = 88888
@@ -30,11 +30,11 @@ NO_OWNER = PChainOwner(1, (bytes(20),))
 
 
 @pytest.fixture
-def state() -> ChainState:
+def state() -> SimState:
     return small_network().state
 
 
-def code_of(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
+def code_of(state: SimState, payload: bytes, justification: bytes = b"") -> int | None:
     refusal = p_chain_verifier.refusal_of(
         state_at_tip(state), build_p_chain_message(NETWORK, payload), justification
     )
@@ -48,7 +48,7 @@ def registration(subnet_id: SubnetID, expiry: int) -> RegisterL1Validator:
 
 
 def test_only_addressed_calls_without_sender_and_with_a_known_payload_are_signed(
-    state: ChainState,
+    state: SimState,
 ) -> None:
     def code(payload: bytes) -> int | None:
         refusal = p_chain_verifier.refusal_of(
@@ -63,7 +63,7 @@ def test_only_addressed_calls_without_sender_and_with_a_known_payload_are_signed
     assert code(AddressedCall(b"", register).encode()) == PChainCode.UNSUPPORTED_PAYLOAD
 
 
-def test_conversions_need_their_subnet_and_its_id(state: ChainState) -> None:
+def test_conversions_need_their_subnet_and_its_id(state: SimState) -> None:
     subnet = list(state.subnets.values())[1]
     assert subnet.conversion_id is not None
     right = SubnetToL1Conversion(subnet.conversion_id).encode()
@@ -74,7 +74,7 @@ def test_conversions_need_their_subnet_and_its_id(state: ChainState) -> None:
     assert code_of(state, wrong, subnet.subnet_id) == PChainCode.CONVERSION_ID
 
 
-def test_registrations_are_attested_while_they_last(state: ChainState) -> None:
+def test_registrations_are_attested_while_they_last(state: SimState) -> None:
     _, l1 = state.subnets
     validation = state.validations[l1][0]
     there = L1ValidatorRegistration(validation.id, True).encode()
@@ -87,7 +87,7 @@ def test_registrations_are_attested_while_they_last(state: ChainState) -> None:
     assert code_of(state, gone, proof) is None
 
 
-def test_the_error_code_depends_on_the_justification(state: ChainState) -> None:
+def test_the_error_code_depends_on_the_justification(state: SimState) -> None:
     _, l1 = state.subnets
     absent = bootstrap_validation_id(l1, 99)
     gone = L1ValidatorRegistration(absent, False).encode()
@@ -108,7 +108,7 @@ def test_the_error_code_depends_on_the_justification(state: ChainState) -> None:
     assert code_of(state, gone, explicit_zero) is None
 
 
-def test_a_registration_that_can_still_happen_is_not_denied(state: ChainState) -> None:
+def test_a_registration_that_can_still_happen_is_not_denied(state: SimState) -> None:
     _, l1 = state.subnets
     for expiry, expected in ((NOW, None), (NOW + 1, PChainCode.COULD_BE_REGISTERED)):
         message = registration(l1, expiry)
@@ -117,7 +117,7 @@ def test_a_registration_that_can_still_happen_is_not_denied(state: ChainState) -
         assert code_of(state, gone, proof) == expected
 
 
-def test_weights_need_the_last_nonce_and_the_present_weight(state: ChainState) -> None:
+def test_weights_need_the_last_nonce_and_the_present_weight(state: SimState) -> None:
     _, l1 = state.subnets
     validation = next(
         validation for validation in state.validations[l1] if validation.min_nonce == 1
@@ -170,7 +170,7 @@ def test_every_message_of_the_network_is_signed_and_they_are_distinct() -> None:
         assert isinstance(signer.respond(state.validators[0], chain, question), bytes), message
 
 
-def evm_code(state: ChainState, payload: bytes, *, network_id: int = NETWORK) -> int | None:
+def evm_code(state: SimState, payload: bytes, *, network_id: int = NETWORK) -> int | None:
     chain = next(
         chain for chain in state.chains.values() if chain.kind is ChainKind.EVM and not chain.alias
     )
@@ -179,7 +179,7 @@ def evm_code(state: ChainState, payload: bytes, *, network_id: int = NETWORK) ->
     return None if isinstance(response, bytes) else response.code
 
 
-def test_an_evm_chain_signs_known_messages_only(state: ChainState) -> None:
+def test_an_evm_chain_signs_known_messages_only(state: SimState) -> None:
     _, l1 = state.subnets
     validation = state.validations[l1][0]
     state.accepted_blocks.add(bytes([1]) * 32)

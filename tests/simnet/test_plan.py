@@ -22,11 +22,11 @@ from warpseal_simnet.plan import (
 )
 from warpseal_simnet.proposervm import ChainEpoch
 from warpseal_simnet.settings import NodeSettings
-from warpseal_simnet.state import ChainState, StateAt
+from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.warp_config import WarpRule
 
 
-def state(**plan: object) -> ChainState:
+def state(**plan: object) -> SimState:
     return small_network(None, **plan).state
 
 

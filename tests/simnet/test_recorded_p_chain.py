@@ -34,7 +34,7 @@ from warpseal_simnet.frames import LENGTH_BYTES, decode
 from warpseal_simnet.p_chain_verifier import PChainCode
 from warpseal_simnet.recorded import recorded_network
 from warpseal_simnet.signing import parse_signature_request
-from warpseal_simnet.state import ChainState
+from warpseal_simnet.state import SimState
 from warpseal_simnet.validator_sets import Validation
 from warpseal_simnet.values import SimSubnet
 
@@ -59,7 +59,7 @@ def exchanges() -> Iterator[tuple[p2p.AppRequest, p2p.Message]]:
             yield request, message
 
 
-def verdict(state: ChainState, request: p2p.AppRequest) -> Refusal | None:
+def verdict(state: SimState, request: p2p.AppRequest) -> Refusal | None:
     """Return the refusal that the simulation's rules give, or None where it signs."""
     assert request.app_bytes[0] == 2
     question = parse_signature_request(request.app_bytes[1:])
@@ -123,7 +123,7 @@ async def test_recorded_blocks_and_transactions_are_handed_out_as_recorded(
 
 
 @pytest.fixture
-def story_state() -> ChainState:
+def story_state() -> SimState:
     """The P-Chain of network 12345 after the story's registration and its change of weight."""
     state = small_network(messages=0, network_id=12345, l1s=()).state
     message = RegisterL1Validator.parse(l1_txs.REGISTER_PAYLOAD)
@@ -152,14 +152,14 @@ def story_state() -> ChainState:
     return state
 
 
-def code(state: ChainState, payload: bytes, justification: bytes = b"") -> int | None:
+def code(state: SimState, payload: bytes, justification: bytes = b"") -> int | None:
     refusal = p_chain_verifier.refusal_of(
         state_at_tip(state), build_p_chain_message(12345, payload), justification
     )
     return refusal.code if refusal else None
 
 
-def test_the_l1_of_network_12345_is_attested(story_state: ChainState) -> None:
+def test_the_l1_of_network_12345_is_attested(story_state: SimState) -> None:
     assert code(story_state, SubnetToL1Conversion(STORY_CONVERSION).encode(), l1_txs.SUBNET) is None
     assert code(story_state, L1ValidatorRegistration(STORY_VALIDATION, True).encode()) is None
     assert code(story_state, L1ValidatorWeight(STORY_VALIDATION, 1, 5).encode()) is None
@@ -169,7 +169,7 @@ def test_the_l1_of_network_12345_is_attested(story_state: ChainState) -> None:
     assert code(story_state, payload) is None
 
 
-def test_a_removal_is_attested_with_the_recorded_justification(story_state: ChainState) -> None:
+def test_a_removal_is_attested_with_the_recorded_justification(story_state: SimState) -> None:
     gone = L1ValidatorRegistration(STORY_VALIDATION, False).encode()
     proof = bytes.fromhex("128e01") + l1_txs.REGISTER_PAYLOAD
     assert code(story_state, gone, proof) == PChainCode.VALIDATION_EXISTS
