@@ -74,8 +74,9 @@ class ChainAliases:
         self._put(chain_id, alias)
 
     def find(self, name: str) -> ChainID | None:
-        """Return the chain of a name: a blockchain id, a name of the specification, an EVM chain
-        id, or an alias.
+        """Return the chain of a name.
+
+        name: a blockchain id, a name of the specification, an EVM chain id, or an alias.
         """
         try:
             return ChainID(parse_id(name))
@@ -95,8 +96,9 @@ class ChainAliases:
         return chain_id
 
     def aliases_of(self, chain_id: ChainID) -> tuple[str, ...]:
-        """Return the aliases of a chain in the order in which they were added, with its id if the
-        chain is known.
+        """Return the aliases of a chain in the order in which they were added.
+
+        The id of a known chain is an alias of it as well.
         """
         return tuple(self._aliases.get(chain_id, ()))
 

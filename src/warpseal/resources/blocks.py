@@ -29,9 +29,10 @@ class Proposer(Struct, frozen=True, gc=False, array_like=True):
 class Blockchain(Struct, frozen=True, gc=False, kw_only=True):
     """A blockchain of any subnet.
 
-    height, time: of the block that created it; None if only a node was asked.
-
-    genesis: None if it is not known; empty for the P-Chain, which no transaction created.
+    genesis: bytes of the genesis; None if they are not known, empty for the P-Chain, which no
+        transaction created.
+    height, time: height and time of the block that created the blockchain; None if only a node was
+        asked.
     """
 
     chain_id: ChainID
@@ -48,13 +49,14 @@ def p_chain(genesis_time: int | None = None) -> Blockchain:
 
     genesis_time: unix seconds, if known.
     """
+    height = None if genesis_time is None else 0
     return Blockchain(
         chain_id=P_CHAIN,
         subnet_id=PRIMARY_NETWORK,
         vm_id=_PLATFORM_VM,
         name="P-Chain",
         genesis=b"",
-        height=None if genesis_time is None else 0,
+        height=height,
         time=genesis_time,
     )
 
@@ -87,9 +89,10 @@ class PrimaryNetworkBlock(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class BlockchainDetails(Resource, frozen=True, gc=False, kw_only=True):
-    """A blockchain. The block that created it is absent if the answer comes from a node.
+    """A blockchain. The block that created it is absent if the response comes from a node.
 
-    genesisData: of an EVM chain; genesisDataHex: of any other, hex with 0x.
+    genesisData: the genesis of an EVM chain.
+    genesisDataHex: the genesis of any other chain, hex with 0x.
     """
 
     blockchain_id: str

@@ -52,7 +52,7 @@ PUBLIC_CHAINS: Final[Mapping[int, PrimaryChains]] = {
         "yH8D7ThNJkxmtkuv2jgBa4P1Rn3Qpr4pPr7QYNfcdoS6k6HWp",
     ),
 }
-"""Chains by network ID; the chains of any other network follow from its genesis."""
+"""The chains by network ID; the chains of any other network follow from its genesis."""
 
 PUBLIC_C_CHAIN_EVM_IDS: Final[Mapping[int, int]] = {1: 43114, 5: 43113}
-"""By network id: the chain id of the C-Chain's EVM."""
+"""The chain id of the C-Chain's EVM by network id."""

@@ -36,9 +36,9 @@ def describe_trace_gap(height: int | str) -> str:
 class DailyTps(Struct, frozen=True):
     """Average transactions per second of a chain, by UTC day since 1970.
 
-    first_day: the first one that is indexed completely, None before block 1; last_day: the newest
-        block's.
-    values: of the days with blocks.
+    first_day: the first day that is indexed completely, None before block 1.
+    last_day: the day of the newest block.
+    values: averages of the days with blocks.
     advanced_at: unix seconds at which the index last advanced.
     """
 
@@ -49,9 +49,10 @@ class DailyTps(Struct, frozen=True):
 
 
 class Erc1155Query(Struct, frozen=True):
-    """ERC-1155 transfers to or from an address. start included, end excluded; None: open.
+    """ERC-1155 transfers to or from an address.
 
-    hidden: contracts that are left out.
+    start, end: unix seconds, start included, end excluded; None for no bound.
+    hidden: the contracts that are left out.
     """
 
     address: bytes
@@ -64,8 +65,8 @@ class Erc1155Query(Struct, frozen=True):
 class CollectibleQuery(Struct, frozen=True):
     """NFTs that an address holds.
 
-    contract: only NFTs of this contract.
-    hidden: contracts that are left out.
+    contract: the contract of the NFTs; None for all contracts.
+    hidden: the contracts that are left out.
     """
 
     owner: bytes
@@ -74,10 +75,11 @@ class CollectibleQuery(Struct, frozen=True):
 
 
 class HolderQuery(Struct, frozen=True):
-    """Addresses whose balance of an ERC-20 token was above a threshold, strictly, after any block
-    of a time range.
+    """Addresses whose ERC-20 balance was strictly above a threshold after any block of a range.
 
-    threshold: in base units. The balance before the first block of the range counts as well.
+    The balance before the first block of the range counts as well.
+
+    threshold: the amount in base units.
     """
 
     contract: bytes
@@ -86,8 +88,9 @@ class HolderQuery(Struct, frozen=True):
 
 
 class Holder(Struct, frozen=True):
-    """An address, and its balance of an ERC-20 token or its number of NFTs at the block of the
-    first page.
+    """An address and its balance at the block of the first page.
+
+    balance: an amount of an ERC-20 token, or a number of NFTs.
     """
 
     address: bytes
@@ -95,8 +98,9 @@ class Holder(Struct, frozen=True):
 
 
 class IcmStatus(StrEnum):
-    """Whether a message was received, as far as the indexes know; or only that, if its source is
-    not indexed.
+    """Whether a message was received, as far as the indexes know.
+
+    If its source is not indexed, only that it was received is known.
     """
 
     PENDING = "pending"
@@ -105,9 +109,9 @@ class IcmStatus(StrEnum):
 
 
 class EvmBlock(Resource, frozen=True, gc=False, kw_only=True):
-    """A block of an EVM chain.
+    """A block of an EVM chain. Amounts are in wei.
 
-    Amounts in wei. cumulativeTransactions: of the chain, this block included.
+    cumulativeTransactions: the number of transactions of the chain up to this block, included.
     """
 
     chain_id: str
@@ -127,7 +131,8 @@ class EvmBlock(Resource, frozen=True, gc=False, kw_only=True):
 class NftMetadata(Resource, frozen=True, gc=False, kw_only=True):
     """Metadata of a token.
 
-    attributes: of collectibles and tokens; decimals, properties: of ERC-1155.
+    attributes: JSON text; the token of a transfer has none.
+    decimals, properties: metadata that only ERC-1155 tokens have; properties are JSON text.
     """
 
     index_status: str
@@ -145,8 +150,9 @@ class NftMetadata(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class TokenHolder(Resource, frozen=True, gc=False, kw_only=True):
-    """Sender or receiver of a transfer; name, symbol, decimals and logo if it is a known token
-    contract.
+    """Sender or receiver of a transfer.
+
+    A known token contract has name, symbol, decimals and logo.
     """
 
     address: str
@@ -181,8 +187,9 @@ class Erc1155Transfer(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class NftToken(Resource, frozen=True, gc=False, kw_only=True):
-    """A token of a collection. ownerAddress: of ERC-721 only.
+    """A token of a collection.
 
+    ownerAddress: the owner of an ERC-721 token.
     eventsInconsistent: true if the contract's events gave a token twice, or took more than there
     was.
     """
@@ -201,7 +208,7 @@ class NftToken(Resource, frozen=True, gc=False, kw_only=True):
 class CollectibleBalance(NftToken, frozen=True, gc=False, kw_only=True):
     """A token that an address holds.
 
-    balance: of ERC-1155.
+    balance: the number of tokens of ERC-1155.
     """
 
     chain_id: str
@@ -211,7 +218,8 @@ class CollectibleBalance(NftToken, frozen=True, gc=False, kw_only=True):
 class DeploymentDetails(Resource, frozen=True, gc=False, kw_only=True):
     """The creation of a contract.
 
-    deployerAddress: sender of the transaction; deployerContractAddress: the factory.
+    deployerAddress: the sender of the transaction.
+    deployerContractAddress: the contract that created this contract.
     """
 
     tx_hash: str
@@ -274,7 +282,7 @@ class ContractDescription(Resource, frozen=True, gc=False, kw_only=True):
 class DeployedContract(ContractDescription, frozen=True, gc=False, kw_only=True):
     """A contract that an address deployed.
 
-    decimals: of ERC-20.
+    decimals: the decimal places of an ERC-20 token.
     """
 
     address: str

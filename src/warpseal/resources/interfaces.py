@@ -33,9 +33,7 @@ class PrimaryNetworkIndex(Protocol):
     """
 
     def progress(self) -> Sequence[ChainProgress]:
-        """Return the progress of each chain that has a block or a status, in the order P, X, C;
-        from memory.
-        """
+        """Return the progress, from memory, of each chain with a block or a status, in P, X, C."""
 
     def damage(self) -> str | None:
         """Return why the index is damaged; None if it is not, as far as is known."""
@@ -52,8 +50,9 @@ class PrimaryNetworkIndex(Protocol):
     async def chains_of(
         self, addresses: Sequence[Address], evm_addresses: Sequence[bytes]
     ) -> tuple[Mapping[Address, frozenset[PrimaryChain]], Mapping[bytes, frozenset[PrimaryChain]]]:
-        """Return the indexed chains that each address and each account has touched; without any:
-        left out or empty.
+        """Return the indexed chains that each address and each account has touched.
+
+        An address without any is left out or has an empty set.
         """
 
     async def rewards(self, query: RewardQuery, page: PageRequest) -> Page[Reward]:
@@ -63,18 +62,18 @@ class PrimaryNetworkIndex(Protocol):
         """Return the validations of a node, in order."""
 
     async def page(self, kind: str, query: Callable[[Any], P]) -> P:
-        """Return a page of the P-Chain's items that a query of `warpseal.index` reads in one
-        snapshot, and count it.
+        """Return a page that a query of `warpseal.index` reads in one snapshot, and count it.
 
-        kind: what it lists.
+        kind: name of the listed items of the P-Chain, under which the page is counted.
         """
 
 
 class Connectivity(Struct, frozen=True):
     """The connectivity of a validator, in percent.
 
-    benched: of the requests of each chain.
-    version: of its node.
+    benched_p, benched_x, benched_c: 100 if the node benches the validator for requests of that
+        chain, else 0.
+    version: the version of its node.
     """
 
     uptime: float
@@ -86,9 +85,7 @@ class Connectivity(Struct, frozen=True):
 
 
 class ObservedUptime(Struct, frozen=True):
-    """The uptime of a validator as this daemon observed it, in percent of 0..100 of the observed
-    time.
-    """
+    """The uptime of a validator as this daemon observed it, 0..100 percent of the observed time."""
 
     uptime: float
     reachability: float
@@ -98,8 +95,9 @@ class UptimeSource(Protocol):
     """The uptimes that this daemon observed."""
 
     async def reach(self, node_id: NodeID, since_unix_s: int) -> ObservedUptime | None:
-        """Return the uptime of a validator since a time; None if it was not observed for long
-        enough.
+        """Return the uptime of a validator since a time.
+
+        Returns None if the validator was not observed for long enough.
         """
 
 
@@ -120,6 +118,7 @@ class AssetPrices(Protocol):
     """Prices of assets. Any asset can have the name AVAX, so implementations compare ids."""
 
     async def price(self, asset: Asset, currency: str, at_unix_s: int) -> str | None:
-        """Return the price of one whole unit in a currency (three lower-case letters), decimal;
-        None if unknown.
+        """Return the decimal price of a whole unit; None if it is unknown.
+
+        currency: three lower-case letters.
         """

@@ -12,7 +12,8 @@ from warpseal.resources.transactions import BlsCredentials
 
 _KEY_EXAMPLE: Final = {
     "publicKey": (
-        "0xa3dd5f924e754134c9af404240b5c5ca0fec6e63d26d0b572e40c28247b3f1708aff3c5cb84586b49c644bff18549d5b"
+        "0xa3dd5f924e754134c9af404240b5c5ca0fec6e63d26d0b57"
+        "2e40c28247b3f1708aff3c5cb84586b49c644bff18549d5b"
     ),
     "proofOfPossession": (
         "0xabd4be95b661d334a0b08eadd467caac3d73ff2592df916c02fdbe19e21e8cce"
@@ -34,10 +35,10 @@ class L1ValidatorOwner(Resource, frozen=True, gc=False, kw_only=True):
 class CurrentL1Validator(Resource, frozen=True, gc=False, kw_only=True):
     """A validator of an L1.
 
-    weight: 0 once it is removed. remainingBalance: nAVAX, 0 while it is inactive.
-
-    remainingBalanceOwner gets what is left of the balance; deactivationOwner may disable the
-    validator.
+    weight: 0 once the validator is removed.
+    remainingBalance: nAVAX, 0 while the validator is inactive.
+    remainingBalanceOwner: the owner that gets the rest of the balance.
+    deactivationOwner: the owner that may disable the validator.
     """
 
     validation_id: Annotated[
@@ -57,9 +58,9 @@ class CurrentL1Validator(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class L1ValidatorPageFields(Resource, frozen=True, gc=False, kw_only=True):
-    """What a page of L1 validators has beside them.
+    """The height of a page of L1 validators.
 
-    blockHeight: of the P-Chain, at which they have their balances.
+    blockHeight: the height of the P-Chain at which the validators have these balances.
     """
 
     block_height: Annotated[str, Meta(examples=["19"])]

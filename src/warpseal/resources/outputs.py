@@ -23,7 +23,8 @@ from warpseal.resources.text import shared_id_text
 class Asset(Struct, frozen=True, gc=False):
     """An asset.
 
-    denomination: decimal places; is_nft: counted in pieces.
+    denomination: the number of decimal places.
+    is_nft: the asset is counted in pieces.
     """
 
     asset_id: AssetID
@@ -41,7 +42,7 @@ class Asset(Struct, frozen=True, gc=False):
 class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
     """An amount of an asset.
 
-    amount: in its smallest unit, decimal.
+    amount: the decimal number of the asset's smallest units.
     """
 
     asset_id: str
@@ -55,7 +56,7 @@ class AssetAmount(Resource, frozen=True, gc=False, kw_only=True):
 class HistoricalPrice(Resource, frozen=True, gc=False, kw_only=True):
     """The price of one whole unit.
 
-    value: decimal text; a number for SDKs.
+    value: a decimal text; a number for SDKs.
     """
 
     currency_code: CurrencyCode
@@ -69,7 +70,7 @@ class RewardAsset(AssetAmount, frozen=True, gc=False, kw_only=True):
 
 
 class UtxoCredential(Resource, frozen=True, gc=False, kw_only=True):
-    """One signature, hex, and the compressed public key that it is of."""
+    """A signature, hex, and the compressed public key of its signer."""
 
     signature: str | UnsetType = UNSET
     public_key: str | UnsetType = UNSET
@@ -105,8 +106,9 @@ class PrimaryNetworkUtxo(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class AvmUtxo(PrimaryNetworkUtxo, frozen=True, gc=False, kw_only=True):
-    """An output of the X-Chain, or an atomic one of the C-Chain; it has the specification's keys
-    and the SDKs'.
+    """An output of the X-Chain, or an atomic output of the C-Chain.
+
+    It has the keys of the specification and those of the SDKs.
     """
 
     creation_tx_hash: str

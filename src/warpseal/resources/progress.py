@@ -1,8 +1,8 @@
-"""How far one chain is read. `ChainProgress` is the only such value: metrics, probes, status, page,
-CLI, the freshness header, health checks and log lines render its fields.
+"""How far a chain is read.
 
-A follower builds it in the process that reads the chain, and `index/` from the rows of a database
-in any other process.
+`ChainProgress` is the only such value: metrics, probes, status, page, CLI, the freshness header,
+health checks and log lines render its fields. A follower builds it in the process that reads the
+chain, and `index/` from the rows of a database in any other process.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class ChainProgress(Struct, frozen=True, kw_only=True):
     block_id: id of the block at `height`, 32 bytes; None if it is not known.
     block_time: unix seconds of the block at `height`; 0 if they are not known.
     node_height: highest height that a node reported, at `reported_at`, unix seconds.
-    is_node_behind: whether the node in use is not bootstrapped, is behind another one, or has not
-        reported for long, so that its height proves nothing.
+    is_node_behind: the node in use is not bootstrapped, is behind another node, or has not reported
+        for long, so that its height proves nothing.
     updated_at: unix seconds of this value.
     blocks_per_s, eta_s: rate and remaining time of catching up, None if no block is missing.
     waiting_for: dependency that calls wait for, "nodes", "blocks" or "store".
     waiting: sentence with the reason of a wait and what the nodes replied; empty without a wait.
     waiting_since: unix seconds since when the chain waits below the last block of its nodes, None
         in the first two minutes.
-    is_leader: whether this process reads for all that share the store.
+    is_leader: this process reads for all processes that share the store.
     backfill: None if the chain has none.
     """
 
@@ -97,8 +97,9 @@ class ChainProgress(Struct, frozen=True, kw_only=True):
         return max(0, self.node_height - self.height)
 
     def lag_s(self, now: float) -> int:
-        """Return the age of the newest block in seconds; 0 if a node that is not behind has no
-        newer one, or without a block.
+        """Return the age of the newest block in seconds.
+
+        It is 0 without a block, and if a node that is not behind has no newer block.
         """
         if self.height is None or (self.lag_blocks == 0 and not self.is_node_behind):
             return 0
@@ -200,7 +201,7 @@ class IndexedChainState(Struct, frozen=True, kw_only=True, rename="camel"):
 
     waiting: reason why the chain waits.
     stopped: reason why no more blocks are read.
-    internal_height: of an EVM chain, the block up to which creations inside of transactions are
+    internal_height: the block of an EVM chain up to which creations inside of transactions are
         complete.
     internal_gap: the first block that no node can trace.
     """
@@ -247,11 +248,11 @@ class IndexedChainState(Struct, frozen=True, kw_only=True, rename="camel"):
 class FollowerState(Struct, frozen=True, kw_only=True, rename="camel"):
     """The progress of the P-Chain for L1 transactions in the body of `/ready`.
 
-    off: whether the daemon does not read it.
+    off: true if the daemon does not read the P-Chain.
     first_height: lowest height of the blocks that were read up to `height`.
     target_height: lowest height of the backfill.
     backfilled: share of the backfill that was read, 0 to 1.
-    leader: whether this daemon reads for all that share the store.
+    leader: true if this daemon reads for all daemons that share the store.
     stopped: reason why no more blocks are read.
     waiting_for: nodes or store.
     """
@@ -274,13 +275,16 @@ class FollowerState(Struct, frozen=True, kw_only=True, rename="camel"):
     def of(cls, progress: ChainProgress) -> FollowerState:
         """Return the known fields."""
         backfill = progress.backfill
+        target_height, fraction = None, 0.0
+        if backfill is not None:
+            target_height, fraction = backfill.target_height, round(backfill.fraction, 4)
         return cls(
             height=_text(progress.height),
             node_height=_text(progress.node_height),
             lag_blocks=or_unset(progress.lag_blocks),
             first_height=_text(progress.first_height),
-            target_height=_text(None if backfill is None else backfill.target_height),
-            backfilled=0.0 if backfill is None else round(backfill.fraction, 4),
+            target_height=_text(target_height),
+            backfilled=fraction,
             blocks_per_second=or_unset(rounded_rate(progress)),
             eta_seconds=or_unset(rounded_eta_s(progress)),
             leader=progress.is_leader,

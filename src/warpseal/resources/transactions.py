@@ -1,5 +1,6 @@
-"""Transactions of the three primary chains as resources, with the specification's keys and the
-SDKs'; validations and rewards as plain values.
+"""Transactions of the three primary chains as resources; validations and rewards as plain values.
+
+A resource has the keys of the specification and those of the SDKs.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class SubnetOwnershipInfo(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class BlockchainInfo(Resource, frozen=True, gc=False, kw_only=True):
-    """A blockchain that a transaction creates. genesisData: a text if it is not an EVM chain's."""
+    """A blockchain that a transaction creates.
+
+    genesisData: a text unless the blockchain is an EVM chain.
+    """
 
     chain_name: str
     vm_id: str
@@ -200,12 +204,10 @@ class PendingState(Struct, frozen=True, gc=False):
 
 
 class ActiveState(Struct, frozen=True, gc=False, kw_only=True):
-    """The validation is active.
+    """The validation is active. Amounts are in nAVAX, or in units of the subnet's asset.
 
-    Amounts: nAVAX, or the subnet's asset.
-    total_stake: of the subnet's active validations.
-
-    delegated, capacity: None of a permissioned subnet, which has no delegations.
+    total_stake: the stake of all active validations of the subnet.
+    delegated, capacity: None for a permissioned subnet, which has no delegations.
     """
 
     delegator_count: int
@@ -231,9 +233,9 @@ class RemovedState(Struct, frozen=True, gc=False):
 
 
 class Validation(Struct, frozen=True, gc=False, kw_only=True):
-    """One validation of a subnet by a node.
+    """A validation of a subnet by a node.
 
-    fee_shares: of 1,000,000; None without delegations.
+    fee_shares: the fee for delegations in shares of 1,000,000; None without delegations.
     """
 
     tx_id: TxID
@@ -250,9 +252,9 @@ class Validation(Struct, frozen=True, gc=False, kw_only=True):
 class Reward(Struct, frozen=True, gc=False, kw_only=True):
     """A reward that was paid.
 
-    tx_id: the staking transaction; utxo_id, output_index: of the output.
-
-    paid_at: unix seconds of the block in which it was paid.
+    tx_id: ID of the staking transaction.
+    utxo_id, output_index: ID and index of the output that pays the reward.
+    paid_at: unix seconds of the block in which the reward was paid.
     """
 
     addresses: tuple[Address, ...]
