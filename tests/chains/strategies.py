@@ -48,7 +48,7 @@ def values_of(codec: Codec[Any]) -> st.SearchStrategy[Any]:
 
 
 def spoiled(raw: bytes) -> st.SearchStrategy[bytes]:
-    """Return a strategy for bytes that were `raw` before something was changed, cut out or put in."""
+    """Return a strategy for `raw` with some bytes changed, cut out or put in."""
     places = st.integers(0, len(raw))
     inserts = st.one_of(
         st.binary(max_size=8), st.sampled_from([b"\xff" * 4, b"\x00" * 4, b"\x00\x00\x00\x16"])

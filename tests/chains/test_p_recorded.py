@@ -108,9 +108,7 @@ def test_recorded_unspent_outputs_are_outputs_of_the_recorded_transactions() -> 
             assert utxo.output_index == len(outputs)
 
 
-def test_later_transactions_refer_to_the_validations_of_the_recorded_conversion_and_registration() -> (
-    None
-):
+def test_later_transactions_refer_to_the_recorded_conversion_and_registration() -> None:
     convert, register = _one(ConvertSubnetToL1Tx).unsigned, _one(RegisterL1ValidatorTx).unsigned
     change, disable = _one(SetL1ValidatorWeightTx).unsigned, _one(DisableL1ValidatorTx).unsigned
     assert isinstance(convert, ConvertSubnetToL1Tx)

@@ -140,7 +140,7 @@ def peer_list(*claims: p2p.ClaimedIpPort) -> p2p.Message:
 
 
 def recorded_client() -> tuple[Leaf, dict[str, list[bytes]]]:
-    """Return the recorded client's leaf, and the frames that it sent to each node, by NodeID text."""
+    """Return the recorded client's leaf, and its frames to each node by NodeID text."""
     frames: dict[str, list[bytes]] = {}
     leaf = None
     for line in (VECTORS / "wire.jsonl").read_text().splitlines():

@@ -133,9 +133,7 @@ def test_every_block_charges_for_the_seconds_since_the_last_one() -> None:
     assert balances(network, 1) == [BALANCE_NAVAX + NOW - network.state.heights.time_of(1)] * 3
 
 
-def test_a_used_up_balance_makes_inactive_without_a_transaction_and_funding_makes_active_again() -> (
-    None
-):
+def test_a_used_up_balance_makes_a_validator_inactive_until_it_is_funded() -> None:
     network, clock = clocked_network("l1-0/0-2:balance=50")
     subnet_id, before = network.subnets[1].subnet_id, len(network.p_chain.transactions)
     clock.now = NOW + 49

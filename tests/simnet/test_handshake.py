@@ -123,9 +123,7 @@ def test_the_handshake_is_finished_by_the_peer_list_behind_it() -> None:
     assert line.violations == {ViolationKind.EARLY_PEER_LIST: 1}
 
 
-def test_every_recorded_client_handshake_is_accepted_and_its_requests_get_the_recorded_responses() -> (
-    None
-):
+def test_a_recorded_client_is_accepted_and_its_requests_get_the_recorded_responses() -> None:
     leaf, frames_by_node = recorded_client()
     clock = Clock()
     network = recorded(clock)

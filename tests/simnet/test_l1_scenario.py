@@ -1,4 +1,4 @@
-"""The L1 scenario issues and accepts every kind of transaction, and the printed statuses are right."""
+"""The L1 scenario issues and accepts every kind of transaction, and prints the right statuses."""
 
 from __future__ import annotations
 

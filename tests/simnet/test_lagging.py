@@ -148,7 +148,7 @@ async def test_a_node_can_stop_running_a_chain(network: SimulatedNetwork) -> Non
 
 
 async def refusal_codes(network: SimulatedNetwork, transaction: Transaction) -> list[int | None]:
-    """Return the code with which each validator refuses what is attested, or None where it signs."""
+    """Return the code with which each validator refuses the attested message, None if it signs."""
     attested = transaction.attested
     assert attested is not None
     heights: list[int | None] = []

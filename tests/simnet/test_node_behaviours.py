@@ -1,4 +1,4 @@
-"""Simulated nodes lie as their words say, equally, and the grammar refuses what it does not know."""
+"""Simulated nodes lie as their words say, equally, and the grammar refuses unknown words."""
 
 from __future__ import annotations
 

@@ -79,9 +79,12 @@ def test_interface_ids_are_those_of_their_functions() -> None:
     )  # fmt: skip
     erc1155 = (
         "safeTransferFrom(address,address,uint256,uint256,bytes)",
-        "safeBatchTransferFrom(address,address,uint256[],uint256[],bytes)", "balanceOf(address,uint256)",
-        "balanceOfBatch(address[],uint256[])", "setApprovalForAll(address,bool)", "isApprovedForAll(address,address)",
-    )  # fmt: skip
+        "safeBatchTransferFrom(address,address,uint256[],uint256[],bytes)",
+        "balanceOf(address,uint256)",
+        "balanceOfBatch(address[],uint256[])",
+        "setApprovalForAll(address,bool)",
+        "isApprovedForAll(address,address)",
+    )
     assert interface_id(*erc721) == contract_calls.ERC721_INTERFACE
     assert interface_id(*erc1155) == contract_calls.ERC1155_INTERFACE
 

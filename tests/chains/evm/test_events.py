@@ -39,8 +39,15 @@ BATCH_METADATA_UPDATE = keccak(b"BatchMetadataUpdate(uint256,uint256)")
 URI = keccak(b"URI(string,uint256)")
 UPGRADED = keccak(b"Upgraded(address)")
 EVENTS = (
-    TRANSFER, TRANSFER_SINGLE, TRANSFER_BATCH, CONSECUTIVE, METADATA_UPDATE, BATCH_METADATA_UPDATE, URI, UPGRADED
-)  # fmt: skip
+    TRANSFER,
+    TRANSFER_SINGLE,
+    TRANSFER_BATCH,
+    CONSECUTIVE,
+    METADATA_UPDATE,
+    BATCH_METADATA_UPDATE,
+    URI,
+    UPGRADED,
+)
 
 NFT, OTHER_NFT, SENDER, RECIPIENT = account(0xAAAA), account(0xBBBB), account(1), account(2)
 PARTIES = word(SENDER), word(RECIPIENT)
@@ -286,9 +293,8 @@ def test_transfers_are_numbered_over_all_transactions_of_a_block() -> None:
         Tx(SENDER, NFT),
         Tx(SENDER, NFT, [erc1155_batch(NFT, SENDER, RECIPIENT, [(2, 5), (2, 6)])]),
     )
-    assert [(transfer.position, transfer.tx_index, transfer.log_index) for transfer in facts.transfers] == [
-        (0, 0, 0), (1, 2, 2), (2, 2, 2)
-    ]  # fmt: skip
+    places = [(moved.position, moved.tx_index, moved.log_index) for moved in facts.transfers]
+    assert places == [(0, 0, 0), (1, 2, 2), (2, 2, 2)]
     assert sorted(facts.tx_hashes) == [0, 2]
 
 

@@ -194,9 +194,16 @@ def values(fields: MessageFields) -> tuple[Any, ...]:
     relayers, receipts = decode_tail(fields.tail)
     origin = () if fields.origin is None else (fields.origin,)
     return (
-        fields.nonce, fields.sender, *origin, fields.destination, fields.recipient, fields.gas_limit, relayers,
-        receipts, fields.body,
-    )  # fmt: skip
+        fields.nonce,
+        fields.sender,
+        *origin,
+        fields.destination,
+        fields.recipient,
+        fields.gas_limit,
+        relayers,
+        receipts,
+        fields.body,
+    )
 
 
 def values_of(message: Message) -> tuple[Any, ...]:

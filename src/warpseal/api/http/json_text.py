@@ -1,6 +1,4 @@
-"""JSON as the node interfaces take it: the first value of a body, with bounded nesting, its parts
-kept as they came.
-"""
+"""The first JSON value of a body as node interfaces take it, with bounded nesting."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ class InvalidJson(ValueError):
 
 
 def first_value(body: bytes) -> bytes:
-    """Return the first JSON value of a body without the text after it. Raises InvalidJson.
+    """Return the first JSON value of a body without the text after it.
 
-    What is not UTF-8 in it is replaced.
+    U+FFFD replaces bytes that are not UTF-8. Raises InvalidJson.
     """
     text = body.strip(BLANK)
     if not text:
@@ -41,7 +39,7 @@ def first_value(body: bytes) -> bytes:
 
 
 def as_utf8(text: bytes) -> bytes:
-    """Return a text in which U+FFFD stands for what is not UTF-8, as for Go's decoder."""
+    """Return a text in which U+FFFD replaces bytes that are not UTF-8, as Go's decoder does."""
     return text if text.isascii() else text.decode(errors="replace").encode()
 
 
@@ -53,20 +51,22 @@ def end_of_first_value(text: bytes | memoryview) -> int:
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except msgspec.DecodeError as error:
-        trailing = _TRAILING.search(str(error))
-        if trailing is None:
-            raise InvalidJson(
-                "unexpected EOF" if "truncated" in str(error) else str(error)
-            ) from None
-        return int(trailing[1]) - 1  # It names the byte after the first of them.
+        text_of_error = str(error)
+        trailing = _TRAILING.search(text_of_error)
+        if trailing is not None:
+            # The error names the second trailing byte.
+            return int(trailing[1]) - 1
+        reason = "unexpected EOF" if "truncated" in text_of_error else text_of_error
+        raise InvalidJson(reason) from None
     except RecursionError:
         raise InvalidJson(f"nesting is deeper than {MAX_NESTING}") from None
     return len(text)
 
 
 def kind_of(value: bytes) -> str:
-    """Return the kind of a JSON value by its first byte: object, array, string, number, bool or
-    null.
+    """Return the kind of a JSON value by its first byte.
+
+    Kinds are object, array, string, number, bool and null.
     """
     kinds = {
         b"{": "object",
@@ -85,9 +85,9 @@ def count_brackets(text: bytes) -> int:
 
 
 def _check_nesting(text: bytes) -> None:
-    """Raise InvalidJson if brackets of the first value nest too deeply.
+    """Check that brackets of the first value do not nest too deeply.
 
-    The decoder refuses unbalanced brackets.
+    The decoder refuses unbalanced brackets. Raises InvalidJson.
     """
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return
@@ -102,16 +102,17 @@ def _check_nesting(text: bytes) -> None:
 
 
 def _level_changes(text: bytes) -> Iterator[bytes]:
-    """Yield the brackets outside strings, piece by piece, as signed bytes: 1 opens one, -1 closes
-    one.
+    """Yield the brackets outside strings, piece by piece, as signed bytes.
+
+    1 is an opening bracket, -1 a closing bracket.
     """
     in_string, held = False, b""
     for start in range(0, len(text), _PIECE_BYTES):
         piece = held + text[start : start + _PIECE_BYTES]
+        # A backslash at the end may escape the first byte of the next piece.
         is_escaping = (len(piece) - len(piece.rstrip(b"\\"))) % 2
         held = b"\\" if is_escaping else b""
-        parts = (
-            piece[: len(piece) - is_escaping].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
-        )
+        complete = piece[: len(piece) - is_escaping]
+        parts = complete.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
         yield b"".join(parts[in_string::2]).translate(_LEVEL_CHANGES, _NOT_BRACKETS)
         in_string ^= len(parts) % 2 == 0

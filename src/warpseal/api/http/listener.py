@@ -1,5 +1,6 @@
-"""A port of this process: taken before the server behind it is built, so that clients connect while
-it starts.
+"""A port of this process, which listens before the server behind it is built.
+
+Clients can connect while the server starts.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ _BACKLOG: Final = 2_048
 class Listener:
     """A port that listens from the start; connections wait until a server accepts them.
 
+    port: the port to listen on; 0 takes a free port.
+    name: the first word of the settings of host and port, for error texts.
     Raises StartupError.
-
-    port: 0 takes a free one.
-    name: first word of the settings of its host and port, for errors.
     """
 
     def __init__(self, host: str, port: int, *, name: str = "api") -> None:
@@ -53,18 +53,18 @@ class Listener:
         return local_url(self.host, self.port)
 
     def close(self) -> None:
-        """Listen no more; connections that no server has accepted are reset."""
+        """Stop listening, and reset connections that no server has accepted."""
         self.socket.close()
 
 
 def local_url(host: str, port: int) -> str:
     """Return the URL of a port for clients on this machine.
 
-    host: the address that it listens on.
+    host: the address that the port listens on.
     """
-    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}
-    address = reachable.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{address}:{port}"
+    address = f"[{host}]" if ":" in host else host
+    loopback = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]"}
+    return f"http://{loopback.get(host, address)}:{port}"
 
 
 def _bind_error(error: OSError, host: str, port: int, name: str) -> str:

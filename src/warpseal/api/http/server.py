@@ -1,6 +1,4 @@
-"""A server of one ASGI app on one port, over HTTP/1.1, until it is stopped; signals belong to
-daemon/app.py.
-"""
+"""A server of an ASGI app on a port, over HTTP/1.1. Signals belong to daemon/app.py."""
 
 from __future__ import annotations
 
@@ -66,11 +64,10 @@ class HttpServer:
         return self._listener.url
 
     def stop(self, *, grace_s: float | None = None) -> None:
-        """Accept no new connections, finish requests in flight within the grace period, then let
-        `run` return.
+        """Accept no new connections, finish requests in flight, then let `run` return.
 
-        grace_s: in place of the grace period of the settings; then each request gets an error
-            response.
+        grace_s: the time for requests in flight; None for the grace period of the settings. After
+            it each request gets an error response.
         """
         if grace_s is not None:
             self._grace_s = grace_s
@@ -105,8 +102,9 @@ class HttpServer:
                 continue
 
     async def _finish(self) -> None:
-        """Wait for requests in flight until the grace period ends; then cancel them, so that they
-        get a response.
+        """Wait for requests in flight until the grace period ends, then cancel them.
+
+        A cancelled request gets a response.
         """
         for connection in list(self._state.connections):
             connection.shutdown()
@@ -118,9 +116,10 @@ class HttpServer:
     async def _until_idle(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while (  # noqa: ASYNC110 - uvicorn's sets have no event
-            self._state.tasks or self._state.connections
-        ) and loop.time() < deadline:
+        # uvicorn's sets have no event to wait for.
+        while loop.time() < deadline:
+            if not self._state.tasks and not self._state.connections:
+                return
             await asyncio.sleep(_POLL_S)
 
     def _cancel_requests(self) -> None:

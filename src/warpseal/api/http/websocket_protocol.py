@@ -1,8 +1,8 @@
-"""One WebSocket connection that ends in time, and says why: uvicorn's protocol, bounded.
+"""A WebSocket connection that ends in time, with a reason: uvicorn's protocol, bounded.
 
-uvicorn closes a connection once all is written; if the client reads nothing, that is never. And it
-closes at once after a message that it refuses; a client that is still sending sees a broken
-connection then, and not the reason.
+uvicorn closes a connection when all is written, which never happens if the client reads nothing.
+And it closes at once after a message that it refuses, so that a client that is still sending sees a
+broken connection instead of the reason.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self._parsing: asyncio.Handle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse frames piece by piece, so that other tasks run in between; the socket is not read
-        until the end.
+        """Parse frames piece by piece, so that other tasks run in between.
+
+        The socket is not read until all pieces are parsed.
         """
         self._unparsed += data
         if self._parsing is None:
@@ -82,7 +83,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             and self.curr_msg_data_type == "text"
             and not _is_utf8(b"".join(self.frames))
         ):
-            # uvicorn would log an error, with a traceback, for whatever a client sends.
+            # uvicorn would log an error with a traceback, which any client could cause.
             self.frames = []
             self.conn.send_close(CloseCode.INVALID_DATA)
             self.handle_parser_exception()
@@ -96,7 +97,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
-        # What still comes is thrown away.
+        # Bytes that still come are dropped.
         self.transport.resume_reading()
         self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
 
@@ -106,7 +107,7 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
-        # The client has a while to close it in turn.
+        # The client has this time to close the connection.
         self._end_soon(self.close_timeout + _DRAIN_S)
 
     def _end_soon(self, after_s: float) -> None:
