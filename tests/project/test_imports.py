@@ -48,6 +48,8 @@ UNUSED_LIBRARIES = {
     "eth_hash",
     "google.rpc",
     "grpc",
+    "jinja2",
+    "markupsafe",
     "numpy",
     "opentelemetry",
     "psycopg",

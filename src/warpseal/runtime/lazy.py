@@ -20,6 +20,7 @@ __all__ = [
     "eth_abi",
     "eth_abi_errors",
     "import_late",
+    "jinja2",
     "psycopg",
     "secp256k1_recovery",
     "x509",
@@ -52,6 +53,7 @@ def import_late(*names: str) -> None:
 
 
 if TYPE_CHECKING:
+    import jinja2
     import psycopg
     from btclib_libsecp256k1 import recovery as secp256k1_recovery
     from cryptography import x509
@@ -63,6 +65,8 @@ else:
     # The names and the URIs of tokens: 145 ms, 14 MiB. Messages are decoded beside them.
     eth_abi = LazyModule("eth_abi.abi")
     eth_abi_errors = LazyModule("eth_abi.exceptions")
+    # The first landing page that is opened: 90 ms, 5.4 MiB with its template.
+    jinja2 = LazyModule("jinja2")
     # A new identity, or one whose certificate is stored: 15 ms, 1 MiB.
     x509 = LazyModule("cryptography.x509")
     # Signers of indexed transactions: 4 ms, 0.8 MiB. Forecasts read the fee from the same package.

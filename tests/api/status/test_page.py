@@ -76,6 +76,7 @@ class Page(HTMLParser):
         self.scripts: list[str] = []
         self.styles: list[str] = []
         self._row: list[str] | None = None
+        self._is_in_cell = False
         self._raw: list[str] | None = None
         self.feed(html)
 
@@ -86,17 +87,20 @@ class Page(HTMLParser):
             self._row = self.rows.setdefault(attributes["id"], []) if "id" in attributes else None
         elif tag == "td" and self._row is not None:
             self._row.append("")
+            self._is_in_cell = True
         self._raw = {"script": self.scripts, "style": self.styles}.get(tag)
         if self._raw is not None:
             self._raw.append("")
 
     def handle_endtag(self, tag: str) -> None:
         self._raw = None
+        if tag == "td":
+            self._is_in_cell = False
 
     def handle_data(self, data: str) -> None:
         if self._raw is not None:
             self._raw[-1] += data
-        elif self._row:
+        elif self._row and self._is_in_cell:
             self._row[-1] += data
 
     def all(self, tag: str) -> list[dict[str, str]]:
@@ -469,7 +473,7 @@ async def test_ids_in_sentences_are_short_and_chains_and_the_primary_network_hav
         ],
     )
     html, _ = await load(document)
-    text = re.sub(r"<[^>]*>", "", html)
+    text = re.sub(r"<[^>]*>\n?", "", html)
     ends = f"{chain[:8]}…{chain[-5:]}"
     assert f"subnet {ends}: NodeID-7Xhw2…St3Lg is missing" in text
     assert f"Games &lt;L1&gt; {ends} (EVM chain 43113)" in text

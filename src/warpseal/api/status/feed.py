@@ -130,7 +130,7 @@ class StatusFeed:
             html = render_page(
                 view.document, view.version, view.sections, view.rows, self._dashboards_url
             )
-            self._page = view.document, EncodedBody("".join(html).encode())
+            self._page = view.document, EncodedBody(html.encode())
         return self._page[1]
 
     async def changes_since(self, version: str) -> tuple[str, list[bytes]]:

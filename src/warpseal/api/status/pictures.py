@@ -1,179 +1,221 @@
-"""The two pictures of the landing page, as SVG: the aggregations of the last hour, and the forecast
-of a subnet.
+"""The shapes of the two pictures of the landing page: the aggregations of the last hour, and the
+forecast of a subnet.
 
-Each picture has a text alternative; the style of the page has its colors, so that the policy allows
-no style here.
+`page.html` draws them as SVG, with their frames, and the style of the page has their colors. So the
+policy allows no style here. Each picture has a text alternative.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from html import escape
 from itertools import groupby
 from typing import Final
 
+from msgspec import Struct
+
 from warpseal.api.status.document import AggregationMinute, ForecastStatus, StatusDocument, utc_text
 
-WIDTH: Final = 480
+# The frames of both pictures are in `page.html`, with the same numbers.
+_WIDTH: Final = 480
 _MINUTES: Final = 60
-_SLOT: Final = WIDTH // _MINUTES
+_SLOT: Final = _WIDTH // _MINUTES
 # Times above counts.
 _TIMES_TOP, _TIMES_BOTTOM = 18, 88
 _COUNTS_TOP, _COUNTS_BOTTOM = 112, 172
-_HOUR_HEIGHT: Final = 192
 _WEIGHT_TOP, _WEIGHT_BOTTOM = 18, 150
-_FORECAST_HEIGHT: Final = 172
 _MARK_DISTANCE: Final = 16
 _OUTCOMES: Final = {"ok": "ok", "cancelled": "soft"}
 """The class of the color of an outcome; that of an error is `bad`."""
 
 
-def draw_hour(document: StatusDocument) -> Iterator[str]:
-    """Yield the aggregations of the last hour by minute: the times of successful ones, and the
-    counts by outcome.
+class Bar(Struct, frozen=True):
+    """A part of the bar of a minute."""
+
+    color: str
+    x: int
+    y: str
+    height: str
+
+
+class Line(Struct, frozen=True):
+    """A line through the points of neighbouring minutes, and a dot for each point.
+
+    dots: x and y.
     """
+
+    color: str
+    path: str
+    dots: list[tuple[int, str]]
+
+
+class HourPicture(Struct, frozen=True):
+    """The aggregations of the last hour by minute: counts by outcome, and the times of successful
+    ones.
+
+    label: text alternative.
+    minutes: title of each minute, and its bar from the bottom up.
+    """
+
+    summary: str
+    label: str
+    slowest: str
+    most: str
+    minutes: list[tuple[str, list[Bar]]]
+    lines: list[Line]
+
+
+class LossMark(Struct, frozen=True):
+    """The place of a loss in a forecast.
+
+    text_y, number: text below the place; the number is None if the text before is too close.
+    """
+
+    x: str
+    y: str
+    text_y: str
+    number: int | None
+
+
+class ForecastPicture(Struct, frozen=True):
+    """The weight of a subnet that can sign over time, against its quorum.
+
+    label: text alternative.
+    weight, quorum: paths.
+    quorum_y: height of the text at the quorum.
+    """
+
+    label: str
+    weight: str
+    quorum: str
+    quorum_y: str
+    marks: list[LossMark]
+    first_day: str
+    last_day: str
+
+
+def draw_hour(document: StatusDocument) -> HourPicture | None:
+    """Return the picture of the last hour; None if no aggregation ended in it."""
+    now = _minute_of(document.time)
+    ages = [
+        (now - _minute_of(minute.started_at), minute) for minute in document.aggregation_minutes
+    ]
     minutes = [
-        (_SLOT * (_MINUTES - 1 - age), minute)
-        for minute in document.aggregation_minutes
-        if 0
-        <= (age := int(_unix_s(document.time) // 60 - _unix_s(minute.started_at) // 60))
-        < _MINUTES
+        (_SLOT * (_MINUTES - 1 - age), minute) for age, minute in ages if 0 <= age < _MINUTES
     ]
     if not minutes:
-        yield '<p class="soft">No message was signed in the last hour.</p>'
-        return
+        return None
     totals: Counter[str] = Counter()
     for _, minute in minutes:
         totals.update(minute.outcomes)
     summary = f"Last hour: {_count_text(totals)}"
-    slowest_ms = max((minute.p95_ms or 0 for _, minute in minutes), default=0) or 1
+    slowest_ms = max(minute.p95_ms or 0 for _, minute in minutes) or 1
+    slowest = _duration(slowest_ms)
     most = max(sum(minute.outcomes.values()) for _, minute in minutes)
-    label = f"{summary}; at most {most:,} a minute, p95 up to {_duration(slowest_ms)}"
-    yield _open_svg(_HOUR_HEIGHT, label)
-    yield f'<text x="0" y="12">up to {_duration(slowest_ms)}</text>'
-    yield f'<text x="0" y="{_COUNTS_TOP - 6}">up to {most:,} a minute</text>'
-    yield f'<path class="axis" d="M0 {_TIMES_BOTTOM + 2}H{WIDTH}M0 {_COUNTS_BOTTOM}H{WIDTH}"/>'
-    for x, minute in minutes:
-        yield from _bars(x, minute, most)
-    for name in ("p95", "p50"):
-        times = [
-            (x, value)
-            for x, minute in minutes
-            if (value := getattr(minute, f"{name}_ms")) is not None
-        ]
-        yield from _line(
-            name, [(x, _scaled(value, slowest_ms, _TIMES_TOP, _TIMES_BOTTOM)) for x, value in times]
-        )
-    yield f'<text x="0" y="{_HOUR_HEIGHT - 6}">an hour ago</text>'
-    yield f'<text x="{WIDTH}" y="{_HOUR_HEIGHT - 6}" text-anchor="end">now</text></svg>'
-    yield (
-        f'<p>{escape(summary)}</p><p class="legend soft"><span class="p50">p50</span> <span'
-        ' class="p95">p95</span>'
-    )
-    yield (
-        ' <span class="ok">signed</span> <span class="bad">failed</span> <span'
-        ' class="soft">cancelled</span></p>'
+    return HourPicture(
+        summary=summary,
+        label=f"{summary}; at most {most:,} a minute, p95 up to {slowest}",
+        slowest=slowest,
+        most=f"{most:,}",
+        minutes=[(_minute_title(minute), _bars(x, minute, most)) for x, minute in minutes],
+        lines=[
+            _line("p95", ((x, minute.p95_ms) for x, minute in minutes), slowest_ms),
+            _line("p50", ((x, minute.p50_ms) for x, minute in minutes), slowest_ms),
+        ],
     )
 
 
-def draw_forecast(row: ForecastStatus, names: Sequence[str]) -> Iterator[str]:
-    """Yield the weight of a subnet that can sign over time, against its quorum; losses are marked
-    with their numbers.
-
-    names: HTML that names each of the losses, which are listed under the picture.
-    """
+def draw_forecast(row: ForecastStatus) -> ForecastPicture:
+    """Return the picture of a forecast that has losses."""
     start, total = _unix_s(row.as_of), int(row.total_weight) or 1
     ends = [_unix_s(loss.at) for loss in row.losses]
-    halt = None if row.quorum_impossible_at is None else _unix_s(row.quorum_impossible_at)
-    # What comes long after the end of the quorum would squeeze what comes before it.
-    last = max(end for end in ends if halt is None or not start < halt or end <= max(halt, ends[0]))
-    span = max(1, last - start) * 1.1
+    span = max(1, _last_shown(row, start, ends) - start) * 1.1
     weights = [int(row.active_weight), *(int(loss.active_weight) for loss in row.losses)]
     needs = [int(row.required_weight), *(int(loss.required_weight) for loss in row.losses)]
-    steps = [0.0, *(WIDTH * (end - start) / span for end in ends)]
-    label = (
-        f"Weight that can sign: {_percent(weights[0], total)} now, {_percent(weights[-1], total)}"
-        f" after the last loss listed; {_percent(needs[0], total)} are required"
-    )
-    yield _open_svg(_FORECAST_HEIGHT, label)
+    steps = [0.0, *(_WIDTH * (end - start) / span for end in ends)]
     heights = [_scaled(weight, total, _WEIGHT_TOP, _WEIGHT_BOTTOM) for weight in weights]
     levels = [_scaled(need, total, _WEIGHT_TOP, _WEIGHT_BOTTOM) for need in needs]
-    yield f'<path class="weight" d="{_stairs(steps, heights)}V{_WEIGHT_BOTTOM}H0Z"/>'
-    yield f'<path class="quorum" d="{_stairs(steps, levels)}"/>'
-    yield f'<text x="4" y="{levels[0] + 14:.1f}">quorum</text>'
-    yield '<text x="0" y="12">100 %</text>'
-    yield f'<path class="axis" d="M0 {_WEIGHT_BOTTOM}H{WIDTH}"/>'
-    marked = -float(_MARK_DISTANCE)
-    for number, (x, y) in enumerate(zip(steps[1:], heights[1:], strict=True), 1):
-        if x > WIDTH:
+    now, last = _percent(weights[0], total), _percent(weights[-1], total)
+    return ForecastPicture(
+        label=(
+            f"Weight that can sign: {now} now, {last} after the last loss listed;"
+            f" {_percent(needs[0], total)} are required"
+        ),
+        weight=f"{_stairs(steps, heights)}V{_WEIGHT_BOTTOM}H0Z",
+        quorum=_stairs(steps, levels),
+        quorum_y=f"{levels[0] + 14:.1f}",
+        marks=_mark_losses(steps[1:], heights[1:]),
+        first_day=row.as_of[:10],
+        last_day=utc_text(start + span)[:10],
+    )
+
+
+def _last_shown(row: ForecastStatus, start: float, ends: list[float]) -> float:
+    """Return when the last loss of the picture comes.
+
+    What comes long after the end of the quorum would squeeze what comes before it.
+    """
+    if row.quorum_impossible_at is None:
+        return max(ends)
+    halt = _unix_s(row.quorum_impossible_at)
+    if halt <= start:
+        return max(ends)
+    limit = max(halt, ends[0])
+    return max(end for end in ends if end <= limit)
+
+
+def _mark_losses(steps: Sequence[float], heights: Sequence[float]) -> list[LossMark]:
+    marks = []
+    last_text_x = -float(_MARK_DISTANCE)
+    for number, (x, y) in enumerate(zip(steps, heights, strict=True), 1):
+        if x > _WIDTH:
             break
-        yield f'<circle class="loss" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
-        if x - marked >= _MARK_DISTANCE:
-            marked = x
-            yield (
-                f'<text x="{x:.1f}" y="{min(y + 14, _WEIGHT_BOTTOM - 2):.1f}"'
-                f' text-anchor="middle">{number}</text>'
-            )
-    yield f'<text x="0" y="{_FORECAST_HEIGHT - 6}">{escape(row.as_of[:10])}</text>'
-    yield (
-        f'<text x="{WIDTH}" y="{_FORECAST_HEIGHT - 6}"'
-        f' text-anchor="end">{utc_text(start + span)[:10]}</text></svg>'
-    )
-    yield "<ol>"
-    for loss, name in zip(row.losses, names, strict=True):
-        is_short = int(loss.active_weight) < int(loss.required_weight)
-        left = (
-            "<span"
-            f' class="{"bad" if is_short else "ok"}">{_percent(int(loss.active_weight), total)}'
-            " left</span>"
+        has_number = x - last_text_x >= _MARK_DISTANCE
+        if has_number:
+            last_text_x = x
+        text_y = min(y + 14, _WEIGHT_BOTTOM - 2)
+        marks.append(
+            LossMark(f"{x:.1f}", f"{y:.1f}", f"{text_y:.1f}", number if has_number else None)
         )
-        yield f"<li>{name}, {left}</li>"
-    yield "</ol>"
-    if row.omitted_losses:
-        yield f'<p class="soft">{row.omitted_losses} later losses are not listed.</p>'
+    return marks
 
 
-def _open_svg(height: int, label: str) -> str:
-    return (
-        f'<svg class="picture" viewBox="0 0 {WIDTH} {height}" role="img"'
-        f' aria-label="{escape(label)}">'
-    )
+def _minute_title(minute: AggregationMinute) -> str:
+    title = f"{minute.started_at[11:16]} UTC: {_count_text(minute.outcomes)}"
+    if minute.p50_ms is None:
+        return title
+    return f"{title}, p50 {_duration(minute.p50_ms)}, p95 {_duration(minute.p95_ms or 0)}"
 
 
-def _bars(x: int, minute: AggregationMinute, most: int) -> Iterator[str]:
-    """Yield the bar of a minute: what succeeded below what failed."""
-    times = (
-        ""
-        if minute.p50_ms is None
-        else f", p50 {_duration(minute.p50_ms)}, p95 {_duration(minute.p95_ms or 0)}"
-    )
-    yield (
-        f"<g><title>{escape(minute.started_at[11:16])} UTC:"
-        f" {escape(_count_text(minute.outcomes))}{times}</title>"
-    )
+def _bars(x: int, minute: AggregationMinute, most: int) -> list[Bar]:
+    """Return the bar of a minute from the bottom up: what succeeded, then what failed.
+
+    most: aggregations of the busiest minute.
+    """
+    bars = []
     bottom = float(_COUNTS_BOTTOM)
-    order = sorted(minute.outcomes.items(), key=lambda item: (item[0] != "ok", _kind(item[0])))
-    for kind, group in groupby(order, key=lambda item: _kind(item[0])):
-        height = max(1.0, (_COUNTS_BOTTOM - _COUNTS_TOP) * sum(count for _, count in group) / most)
+    order = sorted(minute.outcomes.items(), key=lambda item: (item[0] != "ok", _color(item[0])))
+    for color, group in groupby(order, key=lambda item: _color(item[0])):
+        count = sum(count for _, count in group)
+        height = max(1.0, (_COUNTS_BOTTOM - _COUNTS_TOP) * count / most)
         bottom -= height
-        yield (
-            f'<rect class="{kind}" x="{x + 1}" y="{bottom:.1f}" width="{_SLOT - 2}"'
-            f' height="{height:.1f}"/>'
-        )
-    yield "</g>"
+        bars.append(Bar(color, x + 1, f"{bottom:.1f}", f"{height:.1f}"))
+    return bars
 
 
-def _line(name: str, points: Sequence[tuple[int, float]]) -> Iterator[str]:
-    """Yield a line through the points of neighbouring minutes, and a dot for each."""
-    path, before = "", None
-    for x, y in points:
-        path += f"{'L' if before == x - _SLOT else 'M'}{x + _SLOT // 2} {y:.1f}"
-        before = x
-    yield f'<path class="{name}" d="{path}"/>'
-    for x, y in points:
-        yield f'<circle class="{name}" cx="{x + _SLOT // 2}" cy="{y:.1f}" r="2"/>'
+def _line(color: str, times: Iterable[tuple[int, float | None]], slowest_ms: float) -> Line:
+    path, dots, x_before = "", [], None
+    for x, time_ms in times:
+        if time_ms is None:
+            continue
+        y = f"{_scaled(time_ms, slowest_ms, _TIMES_TOP, _TIMES_BOTTOM):.1f}"
+        middle = x + _SLOT // 2
+        command = "L" if x_before == x - _SLOT else "M"
+        path += f"{command}{middle} {y}"
+        dots.append((middle, y))
+        x_before = x
+    return Line(color, path, dots)
 
 
 def _stairs(steps: Sequence[float], heights: Sequence[float]) -> str:
@@ -182,24 +224,25 @@ def _stairs(steps: Sequence[float], heights: Sequence[float]) -> str:
     """
     path = f"M0 {heights[0]:.1f}"
     for x, y in zip(steps[1:], heights[1:], strict=True):
-        path += f"H{min(x, WIDTH):.1f}" + ("" if x > WIDTH else f"V{y:.1f}")
-    return path + f"H{WIDTH}"
+        path += f"H{min(x, _WIDTH):.1f}"
+        if x <= _WIDTH:
+            path += f"V{y:.1f}"
+    return f"{path}H{_WIDTH}"
 
 
 def _scaled(value: float, top_value: float, top: int, bottom: int) -> float:
     return bottom - (bottom - top) * min(1.0, value / top_value)
 
 
-def _kind(outcome: str) -> str:
+def _color(outcome: str) -> str:
     return _OUTCOMES.get(outcome, "bad")
 
 
 def _count_text(outcomes: Mapping[str, int]) -> str:
     """Return the counts in words: signed ones first, then the most frequent outcomes."""
     order = sorted(outcomes.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
-    return ", ".join(
-        f"{count:,} {'signed' if outcome == 'ok' else outcome}" for outcome, count in order
-    )
+    words = {"ok": "signed"}
+    return ", ".join(f"{count:,} {words.get(outcome, outcome)}" for outcome, count in order)
 
 
 def _duration(ms: float) -> str:
@@ -207,7 +250,12 @@ def _duration(ms: float) -> str:
 
 
 def _percent(part: int, total: int) -> str:
+    """Return a share in the words of the forecast's picture."""
     return f"{100 * part / total:.1f} %"
+
+
+def _minute_of(moment: str) -> int:
+    return int(_unix_s(moment) // 60)
 
 
 def _unix_s(moment: str) -> float:
