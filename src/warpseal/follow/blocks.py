@@ -18,7 +18,7 @@ from warpseal.warp.codec import MalformedMessage
 
 
 class StopReason(StrEnum):
-    """The reason why no block follows; docs/operations.md has a remedy for each.
+    """The reason why no block follows; docs/troubleshooting.md has a remedy for each.
 
     Only EVM chains have the reasons from WRONG_RECEIPT_COUNT on, which are the values of
     `chains.evm.checks.BlockMismatch`.
