@@ -15,18 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests import paths
 from warpseal.aggregation.errors import QuorumNotReached
 from warpseal.api.signing.endpoints import count_failure
+from warpseal.daemon.core import CertificateSample
+from warpseal.daemon.forecast import L1QuorumSample, L1ValidatorSample
+from warpseal.daemon.registries import HealthSample
+from warpseal.daemon.store import StoreSample
+from warpseal.daemon.validators import HeightSample
+from warpseal.indexer.status import IndexSample
+from warpseal.l1.follower import FollowerSample
 from warpseal.metrics.registry import Metrics
 from warpseal.metrics.samples import (
     CacheSample,
-    CertificateSample,
-    FollowerSample,
-    HeightSample,
-    IndexSample,
-    L1QuorumSample,
-    L1ValidatorSample,
     NetworkSample,
     Sample,
-    StoreSample,
     SubnetSample,
     UsageSample,
     ValidatorSample,
@@ -137,6 +137,7 @@ def full_metrics() -> Metrics:
         L1QuorumSample(SUBNET, {"active": 0.33, "answering": -0.17}, 195_312),
         L1QuorumSample(CHAIN, {"active": 0.33}),
         CertificateSample(1_900_000_000),
+        HealthSample({}),
     )
     return metrics
 

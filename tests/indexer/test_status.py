@@ -22,8 +22,7 @@ from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.index import Index
-from warpseal.indexer.status import EvmIndexStatus, IndexStatus
-from warpseal.metrics.samples import IndexSample
+from warpseal.indexer.status import EvmIndexStatus, IndexSample, IndexStatus
 from warpseal.ops.health.checks import indexer_check
 from warpseal.ops.health.registry import CheckOutcome
 from warpseal.ops.settings import HealthSettings

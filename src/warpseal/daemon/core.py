@@ -21,7 +21,7 @@ from warpseal.daemon.subsystems import indexed_platform
 from warpseal.errors import StartupError
 from warpseal.index.settings import EVM_INDEX, PRIMARY_INDEX
 from warpseal.metrics.registry import Metrics
-from warpseal.metrics.samples import CertificateSample
+from warpseal.metrics.samples import Sample, metric
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import LockedIdentity, lock_identity
 from warpseal.store.errors import StoreDown
@@ -80,6 +80,17 @@ async def open_upstreams(
         upstream = connect(build_platform=build)
         assert isinstance(upstream.platform, indexed_platform.IndexedPlatform)
         yield Upstreams(upstream, keys, decoding, upstream.platform)
+
+
+class CertificateSample(Sample, frozen=True):
+    """The certificate of the daemon's identity."""
+
+    expires_at: int | None = metric(
+        None,
+        "warpseal_certificate_expiration_timestamp_seconds",
+        "Unix time at which the certificate of the daemon's identity expires; absent while there is"
+        " none",
+    )
 
 
 class Core:

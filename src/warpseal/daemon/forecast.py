@@ -22,7 +22,7 @@ from warpseal.daemon.events import Events
 from warpseal.daemon.registries import StatusRequest
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.indexer.status import IndexStatus
-from warpseal.metrics.samples import L1QuorumSample, L1ValidatorSample
+from warpseal.metrics.samples import Sample, metric
 from warpseal.validators.forecast.outlook import Course, ValidatorOutlook
 from warpseal.validators.forecast.service import ForecastReader, ForecastService, SubnetForecast
 from warpseal.warp.ids import id_text, node_id_text
@@ -30,6 +30,46 @@ from warpseal.warp.validator_set import DEFAULT_QUORUM, required_weight
 
 MAX_SERIES: Final = 20
 """Validators of one subnet that have a series of their forecast."""
+
+
+class L1ValidatorSample(Sample, frozen=True):
+    """One L1 validator of a tracked subnet, among those whose balance runs out first."""
+
+    labels = ("subnet_id", "node_id", "validation_id")
+
+    subnet_id: str
+    node_id: str
+    validation_id: str
+    seconds_left: int = metric(
+        0,
+        "warpseal_l1_validator_seconds_left",
+        "Seconds until the balance of an L1 validator is used up, of the 20 shortest of a tracked"
+        " subnet",
+    )
+
+
+class L1QuorumSample(Sample, frozen=True):
+    """The quorum of a tracked L1.
+
+    margins: by basis.
+    """
+
+    labels = ("subnet_id",)
+
+    subnet_id: str
+    margins: Mapping[str, float] = metric(
+        {},
+        "warpseal_l1_quorum_margin_ratio",
+        "Weight above the required one over the total, of validators that are active, and that"
+        " answered in a day",
+        by="basis",
+    )
+    seconds_left: int | None = metric(
+        None,
+        "warpseal_l1_quorum_seconds_left",
+        "Seconds until the quorum of a tracked L1 is impossible; absent if that is more than ten"
+        " years ahead",
+    )
 
 
 @asynccontextmanager

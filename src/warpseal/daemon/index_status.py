@@ -12,9 +12,8 @@ from typing import Any
 from warpseal.daemon.chain_rows import describe_index
 from warpseal.daemon.core import Core
 from warpseal.daemon.registries import StatusRequest
-from warpseal.indexer.status import IndexStatus
+from warpseal.indexer.status import IndexSample, IndexStatus
 from warpseal.indexer.subprocess import HeartbeatReader
-from warpseal.metrics.samples import IndexSample
 from warpseal.ops.health.chains import evm_index_check
 from warpseal.ops.health.checks import indexer_check
 from warpseal.resources.base import or_unset

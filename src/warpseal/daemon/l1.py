@@ -19,10 +19,15 @@ from warpseal.daemon.subsystems import index_database, index_source
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.delivery.destination import Destinations
 from warpseal.l1.context import L1Lookups
-from warpseal.l1.follower import PChainFollower, follower_detail, follower_sample, follower_state
+from warpseal.l1.follower import (
+    FollowerSample,
+    PChainFollower,
+    follower_detail,
+    follower_sample,
+    follower_state,
+)
 from warpseal.l1.prefetch import EagerSigner
 from warpseal.l1.service import L1MessageService
-from warpseal.metrics.samples import FollowerSample
 from warpseal.resources.chains import PrimaryChain
 
 if TYPE_CHECKING:

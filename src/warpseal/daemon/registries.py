@@ -17,7 +17,7 @@ from warpseal.api.status.document import utc_text
 from warpseal.api.status.probe_bodies import ReadyFields
 from warpseal.config.keys import Config
 from warpseal.metrics.registry import Metrics
-from warpseal.metrics.samples import HealthSample
+from warpseal.metrics.samples import Sample, metric
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.runtime.background import BackgroundWork
@@ -85,6 +85,20 @@ class StatusSections:
         offset_s = self._unix_clock() - asyncio.get_running_loop().time()
         if abs(offset_s - self._offset_s) > _CLOCK_STEP_S:
             self._offset_s = offset_s
+
+
+class HealthSample(Sample, frozen=True):
+    """The health checks.
+
+    passes: by name, whether a check passed when it last ran.
+    """
+
+    passes: Mapping[str, bool] = metric(
+        {},
+        "warpseal_health_check_passes",
+        "1 if a check of /ext/health passed when it last ran, else 0",
+        by="check",
+    )
 
 
 class Registries:

@@ -10,10 +10,34 @@ from contextlib import asynccontextmanager
 
 from warpseal.api.status.probe_bodies import StoreState
 from warpseal.daemon.core import Core
-from warpseal.metrics.samples import StoreSample
+from warpseal.metrics.samples import Sample, metric
 from warpseal.ops.health.checks import database_check, signing_blocks_check
 from warpseal.store.store import Store
 from warpseal.store.url import OFF
+
+
+class StoreSample(Sample, frozen=True):
+    """The store; counters since the start.
+
+    size_bytes, evictable_bytes: about half a minute old.
+    """
+
+    is_up: bool = metric(False, "warpseal_store_up", "1 while the store works, 0 while it is down")
+    waiting_writes: int = metric(
+        0, "warpseal_store_waiting_writes", "Writes that wait in memory to be committed"
+    )
+    dropped_writes: int = metric(
+        0,
+        "warpseal_store_dropped_writes_total",
+        "Writes dropped because the store was down for too long",
+    )
+    size_bytes: int = metric(0, "warpseal_store_bytes", "Size of the store's database")
+    evictable_bytes: int = metric(
+        0, "warpseal_store_evictable_bytes", "Approximate size of what the store may evict"
+    )
+    evicted: int = metric(
+        0, "warpseal_store_evicted_total", "Messages and addresses that the store has evicted"
+    )
 
 
 @asynccontextmanager

@@ -12,10 +12,11 @@ from warpseal.daemon.peer_status import describe_validators
 from warpseal.daemon.quorum_log import log_first_quorums, log_missing_quorums
 from warpseal.daemon.registries import StatusRequest
 from warpseal.metrics.samples import (
-    HeightSample,
     NetworkSample,
+    Sample,
     SubnetSample,
     ValidatorSample,
+    metric,
 )
 from warpseal.node.info import UpgradeWatch
 from warpseal.ops.health.checks import peer_checks, validator_sets_check
@@ -32,6 +33,16 @@ from warpseal.warp.quorum_shortfall import DisconnectedNode, MissingSigner
 
 # Two epochs of mainnet: the P-Chain height of an older one may be of no use.
 _LAST_EPOCH_S: Final = 600.0
+
+
+class HeightSample(Sample, frozen=True):
+    """The proposed height of the P-Chain."""
+
+    proposed_height: int | None = metric(
+        None,
+        "warpseal_proposed_height",
+        "Latest proposed P-Chain height; absent while none is known",
+    )
 
 
 class ValidatorNetwork:

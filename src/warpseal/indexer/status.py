@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
+from prometheus_client import Metric
 
 from warpseal.index.errors import IndexDamaged
-from warpseal.metrics.samples import IndexSample
+from warpseal.metrics.samples import Sample, build_metric, metric
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.progress import (
     NOT_BEGUN,
@@ -31,6 +32,91 @@ if TYPE_CHECKING:
 
 
 _MAX_AGE_S: Final = 5.0
+_ICM_TEXT: Final = (
+    "ICM messages between indexed chains that are pending for more than 5 minutes; absent"
+    " without any"
+)
+
+
+class IndexSample(Sample, frozen=True):
+    """One indexed chain, as the indexer last reported it.
+
+    rate, eta_s: pace of catching up, None if no block is missing.
+    pages: number of pages that this process read from the index.
+    traced_height, documents, requests, icm_stuck: of EVM chains only; icm_stuck counts the stuck
+        messages of ICM by destination.
+    """
+
+    labels = ("chain",)
+
+    chain: str
+    height: int | None = metric(
+        None, "warpseal_index_height", "Newest block of a chain that is indexed"
+    )
+    node_height: int | None = metric(
+        None,
+        "warpseal_index_node_height",
+        "Newest accepted block of an indexed chain, as nodes report it",
+    )
+    first_height: int | None = metric(
+        None,
+        "warpseal_index_first_height",
+        "First block of a chain that is indexed; 0 if none is missing",
+    )
+    lag_s: int | None = metric(
+        None,
+        "warpseal_index_lag_seconds",
+        "Age of the newest indexed block; 0 if it is the node's newest",
+    )
+    rate: float | None = metric(
+        None,
+        "warpseal_index_blocks_per_second",
+        "Blocks indexed in a second while a chain catches up; else absent",
+    )
+    eta_s: float | None = metric(
+        None,
+        "warpseal_index_eta_seconds",
+        "Time until a chain has caught up at that rate; else absent",
+    )
+    stopped: str | None = metric(
+        None,
+        "warpseal_index_stopped",
+        "Always 1; its label is why indexing a chain stopped; absent while it goes on",
+        by="reason",
+    )
+    pages: Mapping[str, int] = metric(
+        {}, "warpseal_index_pages_total", "Pages read from the index, by what they list", by="kind"
+    )
+    traced_height: int | None = metric(
+        None,
+        "warpseal_index_internal_height",
+        "Block of an EVM chain up to which creations inside of transactions are complete; absent if"
+        " none is traced",
+    )
+    documents: Mapping[str, int] = metric(
+        {},
+        "warpseal_index_documents_total",
+        "Metadata documents of an EVM chain that the indexer fetched, by outcome",
+        by="status",
+    )
+    requests: Mapping[str, int] = metric(
+        {},
+        "warpseal_index_requests_pending",
+        "Requests of pages and clients that wait for the indexer of an EVM chain",
+        by="kind",
+    )
+    icm_stuck: Mapping[str, int] = {}
+
+    @classmethod
+    def metrics(cls, samples: Sequence[IndexSample]) -> Iterator[Metric]:
+        """Yield the metrics of the fields, then the stuck messages of ICM by route."""
+        yield from super().metrics(samples)
+        pending = [
+            ({"source": sample.chain, "destination": destination}, count)
+            for sample in samples
+            for destination, count in sample.icm_stuck.items()
+        ]
+        yield build_metric("warpseal_icm_pending_messages", _ICM_TEXT, pending)
 
 
 def is_damaged(progress: ChainProgress) -> bool:

@@ -21,7 +21,7 @@ from warpseal.l1.consumer import FollowerStore, L1Consumer, Listener
 from warpseal.l1.errors import FollowerProgress
 from warpseal.l1.followed_block import DecodeBlock, parse_followed_block
 from warpseal.l1.settings import FollowerSettings
-from warpseal.metrics.samples import FollowerSample
+from warpseal.metrics.samples import Sample, metric
 from warpseal.node.blocks import PBlocksClient
 from warpseal.resources.base import UNSET, UnsetType, or_unset
 from warpseal.resources.progress import (
@@ -166,6 +166,50 @@ def follower_detail(follower: PChainFollower) -> FollowerProgress:
         percent=0.0 if backfill is None else round(100 * backfill.fraction, 1),
         eta=or_unset(rounded_eta_s(progress)),
         stopped=or_unset(progress.stopped),
+    )
+
+
+class FollowerSample(Sample, frozen=True):
+    """One followed chain. None: not known.
+
+    height: of the newest block that was read; node_height: of the node's newest block.
+    remaining_blocks: of the backfill and of gaps.
+    blocks_read: since the start.
+    stopped: why it stopped.
+    """
+
+    labels = ("chain",)
+
+    chain: str
+    height: int | None = metric(
+        None, "warpseal_follower_height", "Newest block of a chain that was read"
+    )
+    node_height: int | None = metric(
+        None,
+        "warpseal_follower_node_height",
+        "Newest accepted block of a chain, as a node reports it",
+    )
+    lag_blocks: int | None = metric(
+        None, "warpseal_follower_lag_blocks", "Accepted blocks above the newest one that was read"
+    )
+    remaining_blocks: int | None = metric(
+        None,
+        "warpseal_follower_remaining_blocks",
+        "Blocks that the backfill still has to read; absent until its end is known",
+    )
+    blocks_read: int = metric(
+        0, "warpseal_follower_blocks_read_total", "Blocks that this process has read"
+    )
+    is_leader: bool = metric(
+        False,
+        "warpseal_follower_leader",
+        "1 if this process follows the chain, 0 if another one may",
+    )
+    stopped: str | None = metric(
+        None,
+        "warpseal_follower_stopped",
+        "Always 1; its label is why following stopped; absent while it goes on",
+        by="reason",
     )
 
 

@@ -24,13 +24,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from warpseal.bls import BACKEND
 from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
-from warpseal.metrics.samples import (
-    SCRAPED,
-    MetricsSnapshot,
-    Sample,
-    SampleSources,
-    ValidatorSample,
-)
+from warpseal.metrics.samples import MetricsSnapshot, Sample, SampleSources, ValidatorSample
 from warpseal.version import __version__
 
 T = TypeVar("T")
@@ -242,9 +236,10 @@ class Metrics:
         self._bad_shares = Tally(
             {node: count for node, count in self._bad_shares.items() if node in node_ids}
         )
-        samples: dict[type[Sample], tuple[Sample, ...]] = {ValidatorSample: validators}
-        for kind in SCRAPED:
-            samples[kind] = await _yielding(self.samples.read(kind))
+        samples: dict[type[Sample], tuple[Sample, ...]] = {}
+        for kind in self.samples.kinds:
+            is_read = kind is ValidatorSample
+            samples[kind] = validators if is_read else await _yielding(self.samples.read(kind))
         snapshot = MetricsSnapshot(samples, self._paused_webhooks, dict(self._bad_shares))
         return lambda: self._page(snapshot, is_openmetrics)
 
