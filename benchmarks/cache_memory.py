@@ -1,4 +1,10 @@
-"""(t) The memory of a full cache of shares and results against `signature-cache-bytes`."""
+"""(t) The memory of a full cache of shares and results against `signature-cache-bytes`.
+
+Fresh processes fill the cache of shares and results as rounds of 100 and of 5 validators do, twice
+its default size, so that everything was evicted and replaced once. Then a daemon signs as many new
+messages of 100 validators as fit into a cache of 64 MiB. Growth of resident memory counts from the
+moment before; in the daemon it contains everything else that grew in that time.
+"""
 
 from __future__ import annotations
 

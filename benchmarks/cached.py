@@ -1,6 +1,9 @@
 """(b) A repeated request while the proposed height advances every second, by HTTP and by gRPC.
 
-A second part repeats one by HTTP while the set itself changes.
+Eight keep-alive connections of another process post one message again and again while the proposed
+height advances every second, and then eight tasks call `AggregateSignatures` by gRPC on one
+connection. The daemon is pinned to one core. A second part changes one weight of the set at every
+height: the finished result no longer fits, the cached shares do.
 """
 
 from __future__ import annotations

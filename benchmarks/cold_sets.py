@@ -1,5 +1,8 @@
 """Cost of validator sets from the index: CPU of a cold request with `validator-sets: both` and
 `node`, in turns.
+
+Two daemons with an index of the P-Chain, one with `validator-sets: both`, the other with `node`,
+sign new messages in turns, each at a height whose set is not known yet.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """How many metadata documents of NFTs are fetched in a second: a call for the URI, a GET, a row in
 the index.
+
+The index process with a chain of NFTs and the mode `all`: it calls each token's URI and reads the
+document over HTTP. Node and documents come from one process.
 """
 
 from __future__ import annotations

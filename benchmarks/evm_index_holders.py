@@ -1,9 +1,16 @@
 """Holders of an EVM chain: the rate of writing ERC-20 transfers from first to last, the bytes, the
 times of pages.
 
-Facts are made up and written, without node and decoding, with caches of a tenth of the store as in
-`evm_index_store`. Pages are read from another index, in which one token and one collection have a
-million holders each: by the reader, and through the Metrics API.
+Facts are made up and written, without node and decoding.
+
+2,000,000 ERC-20 transfers of 2,000 tokens in blocks of 20 are written 8,000 at a time, with caches
+as in evm_index_store: most are of addresses that were active lately, and pools of each token are
+one side of many. In another index one token and one collection have 1,000,000 holders each, and
+100,000 transfers followed; the reader reads pages of 1,000 from it: 20 drawn windows with
+thresholds, half of them before the last holders had anything, 240 reads, the first 40 do not count.
+A process with the Metrics API answers the same pages over HTTP, 480 requests on one connection, the
+first 80 do not count. `.venv/bin/python -m benchmarks.evm_index_holders --transfers 100000` is a
+trial.
 
 python -m benchmarks.evm_index_holders --transfers 100000 [--url postgresql://USER@HOST/NAME]
 [--write]

@@ -1,7 +1,9 @@
 """Memory and processor time of the index process with 50 EVM chains that have no new blocks.
 
-Then the memory of a daemon with five validators and of its index process, with the P-Chain and one
-such chain.
+The index process with 50 EVM chains of one node that have no new blocks, watched for 40 seconds:
+memory and processor time of the process. Then a daemon with five validators that indexes the
+P-Chain and one such chain: memory of the daemon, the index process and its worker, which writes the
+P-Chain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """What the proof of blocks by their receiptsRoot costs: indexing with it by indexing without it.
 
-One block in five has an NFT transfer. The index process's own classes read, check and write the
-blocks in this process; the node answers from memory without HTTP, so that decoding, checking and
-writing are all of the work.
+Chains of ERC-20 transfers in which one block in five has an NFT transfer, so that its
+`receiptsRoot` is computed. The classes of the index process read, check and write them into a new
+SQLite file, with the proof in a process of its own, with the proof on the thread of the chain, and
+without it: six rounds of each in turns, the best of each. The node answers from memory without
+HTTP, so decoding, checking and writing are all of the work. Blocks have 1, 17 or 100 transactions,
+of three logs each except the first. Then one block of 2,000 receipts is read while a timer of 1 ms
+runs; the figure is how late the timer fires at most.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """(k) The report of `/ext/health`, again and again: answered from the last round, whatever the
 number of checks.
+
+The report of `/ext/health` of a healthy daemon on one core, over eight keep-alive connections from
+the other, by GET and by JSON-RPC.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """(i) Times of POST and GET of signed messages, while the index process backfills and while it is
 idle.
 
-The daemon and its index process are real. They share this machine with the simulated validators,
-the node with the blocks and the client. Windows without and with a backfill take turns in one run.
+A daemon with an L1 of 20 validators and its index process. The upstream node serves container
+ranges or holds them back. The client sends a POST of a new message and a GET of a stored one in
+turn, 300 of each in a window. In four windows the index fills as fast as it can, in four it stands
+still, alternating. Everything shares the two cores: daemon, indexer, validators, client, and the
+upstream node, which has the lowest priority because it stands for one elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Rates of writing indexes into SQLite and into PostgreSQL, as in a backfill, and the bytes that
 they take.
 
-Blocks are made up, without node and decoding; both databases get each batch, in turns. Without
-`--url` the PostgreSQL server is that of the tests, which does not wait for its disk.
+The same made-up chains without transfers, with NFT transfers, with ERC-20 transfers and `holders`,
+and the P-Chain of index_store, 150,000 items of each. A SQLite file and a PostgreSQL database get
+each batch, in turns; the ratio counts. Without `--url` the benchmark starts the PostgreSQL server
+of the tests, with `fsync` and autovacuum off: `.venv/bin/python -m benchmarks.index_databases
+--items 150000 --url postgresql://USER@HOST/NAME` writes into a server that is configured as yours;
+the user may create databases.
 
 python -m benchmarks.index_databases --items 200000 [--url postgresql://USER@HOST/NAME] [--write]
 

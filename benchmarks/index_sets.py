@@ -3,6 +3,12 @@ against the plain model.
 
 The rows of the sets are those of real blocks: a made-up history in which almost every block changes
 a set. It is an upper bound, since most blocks of a real chain change none.
+
+A million changes of 1,500 validators are written to SQLite, and sets are read at the tip and at 300
+drawn heights, through the reader of the daemon. Then the first 3,000 blocks of a made-up history,
+most of which change a set, are indexed with and without the rows of the sets, in turns, and the
+sets of 1,000 drawn heights of 100,000 are compared with the plain model of `tests/ledger`. The
+whole takes four minutes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """A cached request without traces, with traces of 1 % of the requests, and with traces of all:
 daemons in turns.
+
+Three daemons repeat a cached request in bursts of a tenth of a second, in turns: without traces,
+with those of 1 % of the requests, and with those of all. A collector in the process of the
+benchmark takes the traces.
 """
 
 from __future__ import annotations
