@@ -74,7 +74,7 @@ COMMANDS = {
     ),
     ("store", "info"): ("store.INFO", "show the URL, the contents and the users of the store"),
     ("store", "export"): ("store.EXPORT", "write signed messages and shares as JSON Lines"),
-    ("store", "import"): ("store.IMPORT", "verify and store shares and signatures of an export"),
+    ("store", "import"): ("store.IMPORT", "store shares and signatures of an export"),
     ("store", "upgrade"): (
         "store.UPGRADE",
         "upgrade the store to the schema version of this program",

@@ -31,9 +31,8 @@ from warpseal.warp.codec import MalformedMessage
 def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
     """Open a connection that reads; a daemon may run at the same time.
 
+    kind: name of the kind of database in the text of an error.
     Raises StoreUnusable, also for errors inside.
-
-    kind: of StoreUnusable.
     """
     with _opened(url, reading_engine, kind=kind) as engine, engine.connect() as connection:
         yield connection
@@ -53,7 +52,7 @@ def open_shared(url: StoreUrl) -> Iterator[Connection]:
 def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
     """Lock the store to write to it. Raises StoreInUse, which names its users, and StoreUnusable.
 
-    create: make the file of a store that does not exist, empty.
+    create: whether a store that does not exist is made, empty.
     """
     if create and url.path is not None:
         try:
@@ -72,7 +71,7 @@ def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
 def _opened(
     url: StoreUrl, build: Callable[..., Engine], *, is_short: bool = False, kind: str = "store"
 ) -> Iterator[Engine]:
-    """Raise errors of the database, and damaged messages in it, as StoreUnusable without secrets."""
+    """Raise errors of the database and damaged messages as StoreUnusable, without secrets."""
     _check_file(url, kind)
     # A command may read everything.
     engine = build(url, is_limited=is_short)
@@ -110,7 +109,7 @@ def _locked_server(url: StoreUrl) -> Iterator[None]:
 
 
 def find_users(url: StoreUrl, connection: Connection) -> tuple[str, ...]:
-    """Return the other processes that use the store now, as far as they are known."""
+    """Return the names of the other processes that use the store now."""
     if url.path is None:
         return find_daemons(connection)
     pid = find_holder(url.path)
@@ -120,9 +119,10 @@ def find_users(url: StoreUrl, connection: Connection) -> tuple[str, ...]:
 def _check_file(url: StoreUrl, kind: str = "store") -> None:
     if url.kind is StoreKind.OFF:
         raise StoreUnusable(url.redacted, "store-url is off, so there is no store")
-    if url.path is not None and (reason := unusable_reason(url.path)):
+    if url.path is None:
+        return
+    reason = unusable_reason(url.path)
+    if reason is None and not url.path.exists():
+        reason = "there is no such file; a daemon creates it when it starts"
+    if reason is not None:
         raise StoreUnusable(str(url.path), reason, kind=kind)
-    if url.path is not None and not url.path.exists():
-        raise StoreUnusable(
-            str(url.path), "there is no such file; a daemon creates it when it starts", kind=kind
-        )

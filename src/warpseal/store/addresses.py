@@ -35,7 +35,7 @@ class Addresses:
         self._stored: dict[_RowKey, tuple[int, float]] = {}
 
     async def load(self) -> list[AddressRow]:
-        """Return the stored addresses, those reached last at the end; none while the store is down."""
+        """Return the stored addresses, last reached ones last; none while the store is down."""
         if not self._database.is_up:
             return []
         try:
@@ -47,8 +47,9 @@ class Addresses:
         return [row for row, _ in rows]
 
     async def replace(self, rows: Iterable[AddressRow]) -> bool:
-        """Store exactly these addresses, and keep the addresses of other daemons; return whether
-        that succeeded.
+        """Store exactly these addresses of this daemon; return whether that succeeded.
+
+        The addresses that other daemons stored stay.
         """
         now = time.time()
         rows_by_key = {(row.node_id, row.kind): row for row in rows}

@@ -20,9 +20,10 @@ _KEY_BYTES: Final = 24
 class ApiKey(Struct, frozen=True):
     """A stored key.
 
-    digest: SHA-256 of its text; hint: its last characters; times: Unix seconds.
-
-    units_per_minute, units_per_day: compute units; 0: unlimited.
+    digest: SHA-256 of the text of the key.
+    hint: last characters of the text.
+    units_per_minute, units_per_day: compute units that callers may use; 0 stands for any number.
+    created_at, revoked_at: Unix seconds.
     """
 
     name: str

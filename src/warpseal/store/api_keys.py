@@ -1,5 +1,4 @@
-"""API keys of callers, stored as digests, and the page token keys that the daemons of one store
-share.
+"""API keys of callers, stored as digests, and the page token keys of all daemons of one store.
 
 An API key has 24 random bytes, so a single SHA-256 protects it as well as a slower hash.
 """
@@ -21,7 +20,8 @@ from warpseal.store.schema import API_KEYS, SECRETS
 
 _SECRET_BYTES: Final = 32
 _PAGE_TOKENS: Final = "page_tokens"
-_KEYS: Final = f"SELECT {API_KEYS.names} FROM api_keys"
+_FIND_KEY: Final = f"SELECT {API_KEYS.names} FROM api_keys WHERE digest = ?"
+_LIST_KEYS: Final = f"SELECT {API_KEYS.names} FROM api_keys ORDER BY created_at, name"
 _HAS_KEY: Final = "SELECT 1 FROM api_keys WHERE name = ?"
 _REVOKE: Final = "UPDATE api_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
 _SECRETS: Final = "SELECT value FROM secrets WHERE kind = ? ORDER BY created_at DESC"
@@ -35,8 +35,8 @@ class ApiKeys:
         self._database = database
 
     async def find_key(self, digest: bytes) -> ApiKey | None:
-        """Return the key of this digest, revoked or not; None if there is none. Raises StoreDown."""
-        rows = await self._database.records(f"{_KEYS} WHERE digest = ?", digest)
+        """Return the key with this digest, revoked or not, or None. Raises StoreDown."""
+        rows = await self._database.records(_FIND_KEY, digest)
         return ApiKey(*rows[0]) if rows else None
 
     async def token_keys(self) -> Sequence[bytes]:
@@ -59,7 +59,7 @@ def add_key(connection: Connection, key: ApiKey) -> None:
 
 def list_keys(connection: Connection) -> tuple[ApiKey, ...]:
     """Return all keys, oldest first."""
-    return tuple(starmap(ApiKey, connection.fetch(f"{_KEYS} ORDER BY created_at, name")))
+    return tuple(starmap(ApiKey, connection.fetch(_LIST_KEYS)))
 
 
 def revoke_key(connection: Connection, name: str, now_unix_s: float) -> bool:

@@ -1,6 +1,6 @@
 """Messages, with their shares and signatures.
 
-No method but `find_message` raises because the store is down.
+Only `find_message` raises an error while the store is down.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ _USE_INTERVAL_S: Final = 60.0
 
 
 class Archive:
-    """Stores and loads from the event loop."""
+    """The stored messages, used from the event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._queue = database.queue
 
     def may_hold(self, message_id: MessageID) -> bool:
-        """Return whether `load` may find something."""
+        """Return whether the store may have rows of a message."""
         return self._database.may_hold(message_id)
 
     async def load(self, message_id: MessageID) -> ArchiveEntry:
-        """Return the stored shares and signatures of a message; an incomplete entry while the store
-        is down or slow.
+        """Return the stored shares and signatures of a message.
+
+        While the store is down or slow the entry is incomplete.
         """
         if not self.may_hold(message_id):
             return ArchiveEntry()
@@ -58,8 +59,9 @@ class Archive:
         return entry
 
     async def find_signed(self, message_ids: Iterable[MessageID]) -> frozenset[MessageID] | None:
-        """Return the messages that have a signature of any validator set; None while the store is
-        down or slow.
+        """Return the messages that have a signature of any validator set.
+
+        None is returned while the store is down or slow.
         """
         possible = [message_id for message_id in message_ids if self.may_hold(message_id)]
         if not possible:
@@ -95,8 +97,9 @@ class Archive:
         self._queue.update_shares(JudgeShare(message_id, public_key, signature, is_valid=False))
 
     def mark_verified(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None:
-        """Mark a share as verified alone if its bytes are the stored ones; in order with
-        `store_shares`.
+        """Mark a share as verified if its bytes are the stored ones.
+
+        It is done in order with `store_shares`.
         """
         self._queue.update_shares(JudgeShare(message_id, public_key, signature, is_valid=True))
 
@@ -111,10 +114,9 @@ class Archive:
         signed: StoredSignature,
         signing_subnet_id: SubnetID | None = None,
     ) -> None:
-        """Store a signature; return when it is committed, after a second at most, and at once while
-        the store is down.
+        """Store a signature, and wait for the commit for a second at most.
 
-        It is written as soon as possible in any case.
+        While the store is down this returns at once, and the signature is written later.
         """
         self._database.note(message.id)
         if not self._database.is_up or self._database.is_stuck:
@@ -139,9 +141,7 @@ class Archive:
     async def unverified(
         self, limit: int
     ) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
-        """Return unverified shares of pinned messages, at most `limit`; none while the store is
-        down.
-        """
+        """Return at most `limit` unverified shares of pinned messages; none while it is down."""
         with suppress(StoreDown):
             return await self._database.read(
                 lambda connection: archive_rows.load_unverified(connection, limit)

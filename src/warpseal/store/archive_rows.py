@@ -88,15 +88,15 @@ SELECT
   {verified}
 FROM numbers
 WHERE n >= 0
-ON CONFLICT (message_key, public_key) DO {on_conflict}
+ON CONFLICT (message_key, public_key) {on_conflict}
 """
 
 
 _REPLACE_CANDIDATE: Final = """
-UPDATE SET signature = excluded.signature, verified = excluded.verified
+DO UPDATE SET signature = excluded.signature, verified = excluded.verified
 WHERE shares.verified = 0
 """
-_ADD_CANDIDATES: Final = _insert_shares(verified=0, on_conflict="NOTHING")
+_ADD_CANDIDATES: Final = _insert_shares(verified=0, on_conflict="DO NOTHING")
 _ADD_VERIFIED: Final = _insert_shares(verified=1, on_conflict=_REPLACE_CANDIDATE)
 # An operator who imports a share wants it more than a candidate that a node sent once.
 _IMPORT_SHARES: Final = _insert_shares(verified=0, on_conflict=_REPLACE_CANDIDATE)
@@ -149,7 +149,7 @@ WHERE message_id = ?
 class MessageFilter:
     """A Bloom filter of the stored messages: a message that is not in it needs no query.
 
-    It may report an id that was not added. It misses none if no other process writes to the
+    It may report an id that was not added. It misses no id if no other process writes to the
     database.
     """
 
@@ -170,8 +170,9 @@ class MessageFilter:
         )
 
     def load(self, connection: Connection) -> None:
-        """Add all messages of a database; if there are too many, report every message as possibly
-        stored.
+        """Add all messages of a database.
+
+        If there are too many, it reports every message from then on.
         """
         loaded = 0
         for (message_id,) in connection.stream(_LOAD_IDS):
@@ -183,13 +184,14 @@ class MessageFilter:
 def load_message(
     connection: Connection, message_id: MessageID
 ) -> tuple[ArchiveEntry, float | None]:
-    """Return the stored shares and signatures of a message, and its last use; None if it is unknown
-    or pinned.
+    """Return the stored shares and signatures of a message, and the Unix time of its last use.
+
+    The time is None for a message that is not stored or is kept for ever.
     """
     rows = connection.fetch(_LOAD_MESSAGE, message_id)
     if not rows:
         return ArchiveEntry(), None
-    key, pinned, used_at = rows[0]
+    key, for_ever, used_at = rows[0]
     signatures = tuple(
         StoredSignature(split_keys(public_keys), signature)
         for public_keys, signature in connection.fetch(_LOAD_SIGNATURES, key)
@@ -198,11 +200,11 @@ def load_message(
         StoredShare(public_key, signature, verified != 0)
         for public_key, signature, verified in connection.fetch(_LOAD_SHARES, key)
     )
-    return ArchiveEntry(signatures, shares), None if pinned else used_at
+    return ArchiveEntry(signatures, shares), None if for_ever else used_at
 
 
 def find_signed(connection: Connection, message_ids: Sequence[MessageID]) -> frozenset[MessageID]:
-    """Return the messages that have a signature, of at most a few hundred."""
+    """Return those of at most a few hundred messages that have a signature."""
     rows = connection.fetch(_SELECT_SIGNED + marks(len(message_ids)), *message_ids)
     return frozenset(MessageID(message_id) for (message_id,) in rows)
 
@@ -218,24 +220,19 @@ def split_keys(joined: bytes) -> tuple[bytes, ...]:
 def load_unverified(
     connection: Connection, limit: int
 ) -> tuple[tuple[UnsignedMessage, tuple[StoredShare, ...]], ...]:
-    """Return unverified shares of messages that are kept for ever, oldest messages first, at most
-    `limit` shares.
-    """
-    return tuple(
-        (
-            UnsignedMessage.parse(raw),
-            tuple(StoredShare(key, signature, False) for _, key, signature in of_message),
-        )
-        for raw, of_message in groupby(
-            connection.fetch(_LOAD_UNVERIFIED, limit), lambda row: row[0]
-        )
-    )
+    """Return at most `limit` unverified shares of messages that are kept for ever, oldest first."""
+    rows = connection.records(_LOAD_UNVERIFIED, limit)
+    batch: list[tuple[UnsignedMessage, tuple[StoredShare, ...]]] = []
+    for raw, message_rows in groupby(rows, lambda row: row.raw):
+        shares = [StoredShare(row.public_key, row.signature, False) for row in message_rows]
+        batch.append((UnsignedMessage.parse(raw), tuple(shares)))
+    return tuple(batch)
 
 
 def write(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
     """Write a batch without its calls; return the number of rows.
 
-    now_unix_s: the time of use.
+    now_unix_s: time of use of the messages.
     """
     rows = write_signed(connection, batch, now_unix_s)
     for is_valid, group in groupby(batch.updates, _verdict):
@@ -274,7 +271,7 @@ def write_imported(
 ) -> None:
     """Write records of an import; stored signatures and verified shares stay.
 
-    now_unix_s: the time of use.
+    now_unix_s: time of use of the messages.
     """
     messages: list[tuple[Any, ...]] = []
     pinned: list[tuple[Any, ...]] = []
@@ -304,11 +301,10 @@ def _recount(connection: Connection, message_ids: set[MessageID]) -> None:
 
 
 def write_signed(connection: Connection, batch: WriteBatch, now_unix_s: float) -> int:
-    """Write messages and signatures with as few statements as possible; the rest of `write` may
-    follow later.
+    """Write messages and signatures with as few statements as possible.
 
-    The rows of the messages are locked against another daemon's eviction until the transaction
-    ends.
+    The rest of `write` may follow later. Another daemon's eviction cannot delete the messages until
+    the transaction ends, because their rows are locked.
     """
     messages = {added.message.id: added.message for added in batch.signatures}
     messages |= {
@@ -342,7 +338,7 @@ def _row_of(message: UnsignedMessage, for_ever: int, now_unix_s: float) -> tuple
 
 
 def _verdict(update: ShareUpdate) -> bool | None:
-    """Return whether a judged share is valid; None of new shares."""
+    """Return whether a judged share is valid; None for new shares."""
     return update.is_valid if isinstance(update, JudgeShare) else None
 
 
@@ -350,28 +346,23 @@ def _write_shares(connection: Connection, updates: Sequence[AddShares]) -> int:
     candidates: list[tuple[Any, ...]] = []
     verified: list[tuple[Any, ...]] = []
     for added in updates:
-        candidates += _packed(
-            added.message.id, [share for share in added.shares if not share.verified]
-        )
+        message_id = added.message.id
+        candidates += _packed(message_id, [share for share in added.shares if not share.verified])
         # A statement must not replace a row twice: here as well, the first of equal keys counts.
-        proven = {share.public_key: share for share in reversed(added.shares) if share.verified}
-        verified += _packed(added.message.id, list(proven.values()))
+        first = {share.public_key: share for share in reversed(added.shares) if share.verified}
+        verified += _packed(message_id, list(first.values()))
     connection.run_many(_ADD_CANDIDATES, candidates)
     connection.run_many(_ADD_VERIFIED, verified)
     return sum(len(added.shares) for added in updates)
 
 
 def _packed(message_id: MessageID, shares: Sequence[StoredShare]) -> list[tuple[Any, ...]]:
-    """Return the parameters that insert shares. Raises ValueError if a share has the wrong size."""
+    """Return the values that insert shares. Raises ValueError if a share has the wrong size."""
     if not shares:
         return []
-    if any(
-        len(share.public_key) != PUBLIC_KEY_BYTES or len(share.signature) != SIGNATURE_BYTES
-        for share in shares
-    ):
-        raise ValueError("a share is a key of 48 bytes and a signature of 96")
-    joined = (
-        b"".join([share.public_key for share in shares]),
-        b"".join([share.signature for share in shares]),
-    )
-    return [(len(shares), message_id, *joined)]
+    for share in shares:
+        if len(share.public_key) != PUBLIC_KEY_BYTES or len(share.signature) != SIGNATURE_BYTES:
+            raise ValueError("a share is a key of 48 bytes and a signature of 96")
+    public_keys = b"".join([share.public_key for share in shares])
+    signatures = b"".join([share.signature for share in shares])
+    return [(len(shares), message_id, public_keys, signatures)]

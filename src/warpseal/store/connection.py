@@ -1,5 +1,4 @@
-"""Connections to the two databases, whose drivers get statements as text, and the connections of
-one process to one.
+"""Connections to the two databases, whose drivers get statements as text.
 
 A statement has `?` for its values, which are always bound. Source of truth: Python's sqlite3,
 psycopg 3.
@@ -23,24 +22,28 @@ _MOST_TEXTS: Final = 1_000
 _POOL_WAIT_S: Final = 30.0
 _TABLE_OF_FILE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 _COLUMN_OF_FILE: Final = "SELECT 1 FROM pragma_table_info(?) WHERE name = ?"
-_COLUMN_OF_SERVER: Final = (
-    "SELECT 1 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relname = ? AND a.attname = ?"
-    " AND c.relkind = 'r' AND NOT a.attisdropped AND pg_table_is_visible(c.oid)"
-)
+_COLUMN_OF_SERVER: Final = """
+SELECT 1
+FROM pg_attribute
+JOIN pg_class ON pg_class.oid = attrelid
+WHERE relname = ? AND attname = ?
+  AND relkind = 'r' AND NOT attisdropped AND pg_table_is_visible(pg_class.oid)
+"""
 # `to_regclass` alone may not see a table that was committed while its transaction waited for a
 # lock.
-_TABLE_OF_SERVER: Final = (
-    "SELECT 1 FROM pg_class WHERE relname = ? AND relkind = 'r' AND pg_table_is_visible(oid)"
-)
+_TABLE_OF_SERVER: Final = """
+SELECT 1
+FROM pg_class
+WHERE relname = ? AND relkind = 'r' AND pg_table_is_visible(oid)
+"""
 
 
 class DriverError(Exception):
     """An error of a driver.
 
-    cause: that error; its text may have secrets, which this one never shows.
-
-    is_refusal: the database works, and refuses an entry.
-    is_disconnect: the connection is of no use any more.
+    cause: error of the driver; its text may have secrets, which this error never shows.
+    is_refusal: whether the database works, and refuses an entry.
+    is_disconnect: whether the connection is of no use any more.
     """
 
     def __init__(
@@ -55,8 +58,8 @@ class DriverError(Exception):
 class Connection:
     """A connection, used by one thread at a time.
 
-    Its methods raise DriverError.
-    driver: the driver's connection.
+    driver: connection of the driver.
+    Methods raise DriverError.
 
     Each statement is a transaction, unless one was begun. With a schema on a server, the first
     statement begins one that ends when the connection is closed.
@@ -72,7 +75,7 @@ class Connection:
         self._in_transaction = False
         # The transactions of `begin` are of one moment: all reads see the same rows.
         self._is_snapshot = False
-        # Of `stream`: each has a cursor of its own name.
+        # Each query of `stream` has a cursor of its own name.
         self._streams = 0
 
     def __enter__(self) -> Self:
@@ -82,9 +85,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Give the driver's connection back, without the changes of a transaction that was not
-        committed.
-        """
+        """Give the driver's connection back; an open transaction is rolled back."""
         driver, self.driver = self.driver, None
         if driver is not None:
             self._engine.give_back(driver, is_valid=self._is_valid)
@@ -108,9 +109,8 @@ class Connection:
             rows = cursor.fetchall()
         except self._errors as error:
             raise self._translate(error) from error
-        return list(
-            map(_record_type(tuple(column[0] for column in cursor.description))._make, rows)
-        )
+        make = _record_maker(cursor)
+        return [make(row) for row in rows]
 
     def value(self, text: str, *values: Any) -> Any:
         """Run a query, and return the first value of its first row; None without a row."""
@@ -132,10 +132,10 @@ class Connection:
                 cursor.close()
 
     def stream(self, text: str, *values: Any) -> Iterator[Any]:
-        """Yield the rows of a query as `records` does, without holding all of them; several may be
-        open at a time.
+        """Yield the rows of a query as `records` does, without holding all of them.
 
-        On a server it needs a transaction, and begins one.
+        Several queries may be open at a time. On a server they need a transaction, and the first
+        one begins it.
         """
         with self._translated():
             if self.is_postgresql:
@@ -146,7 +146,7 @@ class Connection:
                 cursor.execute(marked(text), values)
             else:
                 cursor = self._run(text, values)
-            make = _record_type(tuple(column[0] for column in cursor.description))._make
+            make = _record_maker(cursor)
             while rows := cursor.fetchmany(_FETCHED_ROWS):
                 yield from map(make, rows)
             cursor.close()
@@ -160,9 +160,8 @@ class Connection:
 
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
-        return (
-            self.value(_TABLE_OF_SERVER if self.is_postgresql else _TABLE_OF_FILE, name) is not None
-        )
+        text = _TABLE_OF_SERVER if self.is_postgresql else _TABLE_OF_FILE
+        return self.value(text, name) is not None
 
     def has_column(self, table: str, name: str) -> bool:
         """Return whether a table has a column of this name."""
@@ -171,7 +170,7 @@ class Connection:
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        """Make what runs inside the block one transaction, which an error ends without its changes."""
+        """Run the statements of the block in one transaction, which an error rolls back."""
         if self._in_transaction:
             self._end("ROLLBACK")
         self._begin()
@@ -185,7 +184,7 @@ class Connection:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Make what is read inside the block see the database at one moment; keep the block short."""
+        """Let the queries of the block see the database at one moment; keep the block short."""
         self._is_snapshot = True
         try:
             with self.begin():
@@ -195,8 +194,7 @@ class Connection:
 
     @contextmanager
     def pipelined(self) -> Iterator[None]:
-        """Send the statements of the block to a server without waiting for each reply, in a
-        transaction.
+        """Send the statements of a transaction to a server without waiting for each reply.
 
         Only `run_many` runs within: with a server in another region each wait would cost a round
         trip.
@@ -248,7 +246,8 @@ class Engine:
     """The connections of this process to one database, at most `size`; threads share it.
 
     open_driver: returns a new connection of the driver.
-    begin: the statement that begins a transaction.
+    size: largest number of connections.
+    begin: statement that begins a transaction.
     on_connect, on_close: called with each connection of the driver, new or about to be closed.
     """
 
@@ -327,9 +326,8 @@ class Engine:
     def translate(self, error: Exception, driver: Any = None) -> DriverError:
         """Return the error of a driver for a caller."""
         if not self.is_postgresql:
-            return DriverError(
-                error, is_refusal=isinstance(error, sqlite3.IntegrityError | sqlite3.DataError)
-            )
+            is_refusal = isinstance(error, sqlite3.IntegrityError | sqlite3.DataError)
+            return DriverError(error, is_refusal=is_refusal)
         is_read_only = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
         is_disconnect = is_read_only or (driver is not None and driver.closed)
         if is_disconnect:
@@ -387,6 +385,13 @@ def marked(text: str) -> str:
 def marks(count: int) -> str:
     """Return that many marks for values, as a list in brackets."""
     return f"({', '.join('?' * count)})"
+
+
+def _record_maker(cursor: Any) -> Callable[[Sequence[Any]], Any]:
+    """Return the function that makes a named tuple of a row."""
+    names = tuple(column[0] for column in cursor.description)
+    make: Callable[[Sequence[Any]], Any] = _record_type(names)._make
+    return make
 
 
 @cache

@@ -1,5 +1,6 @@
-"""Whole copies of a SQLite store, by SQLite's online backup: for a backup, and before an upgrade of
-the schema.
+"""Whole copies of a SQLite store: for a backup, and before an upgrade of the schema.
+
+SQLite's online backup makes them.
 
 The copy before an upgrade, `store.db.before-<version>`, stays until a daemon has served without
 another upgrade.
@@ -32,15 +33,19 @@ def copy_store(
 ) -> None:
     """Write the store at `path`, as it is at one moment, to a private file, and flush it.
 
-    A daemon may write.
+    A daemon may write in the meantime. The copy has no log file.
 
-    progress: called with the copied and all pages. The copy has no log file.
+    progress: called with the number of copied pages and of all pages.
     Raises StoreUnusable for a damaged store, sqlite3.Error, OSError.
     """
     try:
         source = open_file(path, "ro")
     except sqlite3.Error as error:
         raise StoreUnusable(str(path), describe_failure(StoreUrl.for_file(path), error)) from None
+
+    def report(_: int, left: int, total: int) -> None:
+        progress(total - left, total)
+
     with closing(source):
         os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
         with closing(open_file(target, "rw")) as copy:
@@ -49,14 +54,12 @@ def copy_store(
                 # write of another process.
                 source.execute("BEGIN")
                 source.execute("SELECT 1 FROM sqlite_master").fetchone()
-                report = lambda _, left, total: progress(total - left, total)  # noqa: E731
                 source.backup(copy, pages=_PAGES_PER_STEP, progress=report)
             except sqlite3.Error as error:
-                if is_file_damage(error):
-                    raise StoreUnusable(
-                        str(path), describe_failure(StoreUrl.for_file(path), error)
-                    ) from None
-                raise
+                if not is_file_damage(error):
+                    raise
+                reason = describe_failure(StoreUrl.for_file(path), error)
+                raise StoreUnusable(str(path), reason) from None
     check_pages(target, str(path))
     with target.open("rb") as file:
         os.fsync(file.fileno())
@@ -65,7 +68,7 @@ def copy_store(
 def check_pages(path: Path, where: str, advice: str = DAMAGE_ADVICE) -> None:
     """Check the pages of a store that no process uses, and leave no log file.
 
-    advice: what an operator does about damage.
+    advice: text of an error, for an operator whose file is damaged.
     Raises StoreUnusable.
     """
     try:
@@ -88,15 +91,14 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
 
     Raises StoreUnusable, also if there is no room for it.
     """
-    needed = sum(
-        file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists()
-    )
-    free = shutil.disk_usage(path.parent).free
-    if free < needed:
+    log_path = path.with_name(path.name + "-wal")
+    needed_bytes = sum(file.stat().st_size for file in (path, log_path) if file.exists())
+    free_bytes = shutil.disk_usage(path.parent).free
+    if free_bytes < needed_bytes:
         raise StoreUnusable(
             str(path),
-            f"its upgrade to schema version {version} keeps a copy, for which {needed} bytes are"
-            f" needed and {free} are free: make room on the disk",
+            f"its upgrade to schema version {version} keeps a copy, for which {needed_bytes} bytes"
+            f" are needed and {free_bytes} are free: make room on the disk",
         )
     copy = upgrade_copy(path, version)
     unfinished = copy.with_name(copy.name + _UNFINISHED)

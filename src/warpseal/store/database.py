@@ -1,4 +1,4 @@
-"""The database behind a store, or none."""
+"""The database behind a store, and what stands for it if the store is off."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ T = TypeVar("T")
 class Database:
     """A database; this class stands for a store that is off.
 
-    reason: why it is off.
-
-    settings: as given. queue: the writes that may wait.
+    reason: text that says why the store is off.
+    queue: writes that may wait.
     """
 
     def __init__(
@@ -68,9 +67,7 @@ class Database:
 
     @property
     def is_up(self) -> bool:
-        """Whether it can be read, as far as is known: the last statement of the writer succeeded,
-        or still runs.
-        """
+        """Whether the last statement of the writer succeeded, or still runs."""
         return self._reader is not None if self._writer is None else self._writer.is_up
 
     @property
@@ -93,7 +90,7 @@ class Database:
         """Open it. Raises StartupError."""
 
     def confirm_start(self) -> None:
-        """Note that the daemon serves: what was kept for the case that it cannot is removed."""
+        """Remove the copy of a store that was kept in case that the daemon cannot serve."""
 
     async def close(self) -> None:
         """Write the queue, close the connections and release the lock."""
@@ -131,8 +128,9 @@ class Database:
             raise StoreDown(f"no answer within {wait_s:g} s") from None
 
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
-        """Run `write` in its own transaction; the future raises StoreDown, at once while the store
-        is down.
+        """Run `write` in its own transaction.
+
+        The future raises StoreDown, at once while the store is down.
         """
         if self._writer is not None:
             return self._writer.call(write)
@@ -212,9 +210,7 @@ class ReadWriteDatabase(Database):
         await self._stack.aclose()
 
     def confirm_start(self) -> None:
-        """Remove the copy that an earlier start kept before an upgrade, since this start serves
-        without one.
-        """
+        """Remove the copy that an earlier start kept, unless this start made an upgrade."""
         if self._url.path is not None and not self._is_upgraded:
             remove_upgrade_copies(self._url.path)
 
@@ -237,11 +233,9 @@ class ReadWriteDatabase(Database):
 
     def leadership(self, name: str) -> Leadership:
         """Return the election of a name among all daemons of this database."""
-        return (
-            Leadership()
-            if self._url.kind is StoreKind.SQLITE
-            else ServerLeadership(self._url, name)
-        )
+        if self._url.kind is StoreKind.SQLITE:
+            return Leadership()
+        return ServerLeadership(self._url, name)
 
     def _keep_copy(self) -> None:
         self._is_upgraded = True
@@ -260,7 +254,6 @@ class ReadWriteDatabase(Database):
             raise StoreUnusable(self._url.redacted, error.strerror or str(error)) from error
         except DriverError as error:
             if self._url.kind is StoreKind.SQLITE:
-                raise StoreUnusable(
-                    self._url.redacted, describe_failure(self._url, error)
-                ) from None
+                reason = describe_failure(self._url, error)
+                raise StoreUnusable(self._url.redacted, reason) from None
             self._writer.set_down(error)

@@ -126,8 +126,9 @@ def create_private(path: Path) -> None:
 
 
 def lone_log_reason(path: Path) -> str | None:
-    """Return why a database file must not be opened: it is missing or empty but has a log, which
-    SQLite would drop.
+    """Return why a database file must not be opened, or None.
+
+    SQLite drops the log of a file that is missing or empty.
     """
     log_path = path.with_name(path.name + "-wal")
     if _size(path) or not _size(log_path):
@@ -140,8 +141,9 @@ def lone_log_reason(path: Path) -> str | None:
 
 
 def unusable_reason(path: Path) -> str | None:
-    """Return why something is no database file that may be opened; None also for a missing file
-    without a log.
+    """Return why a path is no database file that may be opened, or None.
+
+    None is also returned for a missing file without a log.
     """
     try:
         mode = path.stat().st_mode
@@ -161,33 +163,32 @@ def is_file_damage(error: BaseException) -> bool:
     if isinstance(error, UnicodeDecodeError):
         return True
     cause = error.cause if isinstance(error, DriverError) else error
-    return (
-        isinstance(cause, sqlite3.Error)
-        and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
-    )
+    if not isinstance(cause, sqlite3.Error):
+        return False
+    # The low byte of an extended code is the primary one.
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
 def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -> str:
-    """Return a library's error as one line without secrets; for a damaged file with what an
-    operator does about it.
+    """Return a library's error as one line without secrets, with advice about a damaged file.
 
-    kind: of StoreUnusable. No backup has an index.
+    kind: name of the kind of database. The advice differs because no backup has an index.
     """
-    reason = (
-        "a text in it is damaged"
-        if isinstance(error, UnicodeDecodeError)
-        else redacted_reason(url, error)
-    )
+    if isinstance(error, UnicodeDecodeError):
+        reason = "a text in it is damaged"
+    else:
+        reason = redacted_reason(url, error)
+    if not is_file_damage(error):
+        return reason
     advice = _INDEX_ADVICE if kind == "index" else DAMAGE_ADVICE
-    return f"{reason}: {advice}" if is_file_damage(error) else reason
+    return f"{reason}: {advice}"
 
 
 def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
     """Open a SQLite file; every connection to one begins here.
 
     mode: ro, rw or rwc.
-
-    arguments: further ones of sqlite3.connect.
+    arguments: further arguments of sqlite3.connect.
     Raises sqlite3.Error, also for a log without its file.
     """
     if reason := unusable_reason(path):
@@ -220,8 +221,9 @@ def _open_sqlite(path: Path, mode: str, page_bytes: int = PAGE_BYTES) -> sqlite3
     connection = open_file(
         path, mode, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
-    for pragma in (f"page_size = {page_bytes}", *_PRAGMAS) if mode == "rwc" else ():
-        connection.execute(f"PRAGMA {pragma}")
+    if mode == "rwc":
+        for pragma in (f"page_size = {page_bytes}", *_PRAGMAS):
+            connection.execute(f"PRAGMA {pragma}")
     return connection
 
 

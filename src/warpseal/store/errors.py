@@ -26,11 +26,10 @@ class StoreDown(WarpsealError):
 
 
 class CursorExpired(WarpsealError):
-    """A cursor of the event log is of another log, beyond the end of the log, or events behind it
-    are deleted.
+    """A cursor is of another event log, beyond its end, or before deleted events.
 
-    reason: one of these, with the log as the subject.
-    oldest: the cursor before the oldest event.
+    reason: end of a sentence whose subject is the event log.
+    oldest: cursor before the oldest event.
     """
 
     code = "cursor_expired"
@@ -43,8 +42,8 @@ class CursorExpired(WarpsealError):
 class StoreUnusable(StartupError):
     """A database cannot be opened, and waiting does not help.
 
-    where: its url without secrets, or its path.
-    kind: the store, the index, or a database that may be either.
+    where: url of the database without secrets, or its path.
+    kind: name of the kind of database: store, index, or database for either of them.
     """
 
     def __init__(self, where: str, reason: str, *, kind: str = "store") -> None:
@@ -55,19 +54,19 @@ class StoreTooNew(StartupError):
     """A newer program has upgraded the store, which an older program must not touch."""
 
     def __init__(self, where: str, version: str, own_version: str, program: str | None) -> None:
-        """program: the version of the program that upgraded it, if that is known."""
+        """program: version of the program that upgraded the store, if it is recorded."""
+        writer = f"warpseal {program}" if program else "a newer warpseal"
         super().__init__(
-            f"the store {where} was written by"
-            f" {f'warpseal {program}' if program else 'a newer warpseal'} (schema version"
-            f" {version}), and this is warpseal {__version__} (schema version {own_version}): run"
-            " the newer program, or restore a backup"
+            f"the store {where} was written by {writer} (schema version {version}), and this is"
+            f" warpseal {__version__} (schema version {own_version}): run the newer program, or"
+            " restore a backup"
         )
 
 
 class StoreNeedsUpgrade(StartupError):
     """The store's schema is older than the program's.
 
-    is_quick: the start of a daemon upgrades it.
+    is_quick: whether the start of a daemon upgrades it.
     """
 
     def __init__(
@@ -84,7 +83,8 @@ class StoreNeedsUpgrade(StartupError):
 class StoreInUse(StartupError):
     """Another process uses the store.
 
-    users: the processes as text; pid: of the first, if it is known.
+    users: names of the processes.
+    pid: process id of the first user, if it is known.
     """
 
     def __init__(self, where: str, users: tuple[str, ...], pid: int | None = None) -> None:

@@ -29,8 +29,12 @@ _LOCK: Final = 0x57_53_45_56
 _LOCK_LOG: Final = f"SELECT pg_advisory_xact_lock({_LOCK}, 0)"
 _ADD: Final = """
 INSERT INTO events (number, log_bytes, time, name, body)
-SELECT (SELECT coalesce(max(number), 0) FROM events) + 1,
-  coalesce((SELECT log_bytes FROM events ORDER BY number DESC LIMIT 1), 0) + ?, ?, ?, ?
+SELECT
+  (SELECT coalesce(max(number), 0) FROM events) + 1,
+  coalesce((SELECT log_bytes FROM events ORDER BY number DESC LIMIT 1), 0) + ?,
+  ?,
+  ?,
+  ?
 ON CONFLICT (name) DO NOTHING
 """
 NEWEST: Final = "SELECT number, log_bytes FROM events ORDER BY number DESC LIMIT 1"
@@ -44,7 +48,8 @@ _CHANGE_WEBHOOK: Final = "UPDATE webhooks SET body = ? WHERE id = ? AND body = ?
 class NewEvent(NamedTuple):
     """A row to be added.
 
-    name: 16 bytes; the log takes each name once.
+    name: 16 bytes. The log takes each name once.
+    body: JSON of an Event.
     """
 
     time: int
@@ -58,9 +63,9 @@ class NewEvent(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """A row.
+    """A row of the log.
 
-    body: the JSON of an Event.
+    body: JSON of an Event.
     """
 
     number: int
@@ -68,13 +73,13 @@ class StoredEvent(NamedTuple):
 
 
 WebhookChanges = Mapping[str, tuple[bytes | None, bytes | None]]
-"""By id the body before and after; None: the webhook is added or removed."""
+"""By id the body before and after a change; None before it adds, None after it removes."""
 
 
 def event_name(kind: EventType, *identity: bytes) -> bytes:
     """Return the name of an event.
 
-    identity: what distinguishes it from all others of its type.
+    identity: values that distinguish the event from all others of its type.
     """
     return sha256(b"\x00".join((kind.encode(), *identity))).digest()[:_NAME_BYTES]
 
@@ -101,10 +106,9 @@ def message_signed(added: AddSignature, now_unix_s: float) -> NewEvent:
 
 
 def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_s: float) -> bool:
-    """Delete some events beyond the bounds of age and size, oldest first; return whether there are
-    more.
+    """Delete some events beyond the bounds of age and size; return whether there are more.
 
-    The newest event stays, since it has the last number.
+    The oldest ones go first. The newest event stays, since it has the last number.
     """
     newest = connection.fetch(NEWEST)
     if not newest:
@@ -115,8 +119,8 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
     deleted_until, deleted = 0, 0
     for number, until_bytes, at_s in connection.fetch(_OLDEST):
         is_beyond = at_s < oldest_s or until_bytes <= oldest_bytes
-        # An event with an old time behind a younger one was added while the clock was wrong: it is
-        # younger, too.
+        # An event with an old time behind a younger one was added while the clock was wrong: it
+        # stays with it.
         if number >= last or not is_beyond:
             break
         deleted_until, deleted = number, deleted + 1
@@ -126,11 +130,7 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
 
 
 def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[str, bytes]:
-    """Change webhooks that no other process has changed; return the bodies of all by id.
-
-    changes: by id the body that is expected (None: a new webhook), and the one that follows (None:
-        it is removed).
-    """
+    """Change webhooks that no other process has changed; return the bodies of all by id."""
     for webhook_id, (before, after) in changes.items():
         if before is None:
             connection.run(WEBHOOKS.insert_text, webhook_id, after)

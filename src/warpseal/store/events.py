@@ -1,6 +1,4 @@
-"""The event log: what happened, in one order for all daemons of a store, added once and read by a
-cursor.
-"""
+"""The event log of a store: each event once, in one order for all daemons, read by a cursor."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ class EventLog:
             future.add_done_callback(lambda _: self._database.on_events())
 
     async def position(self, source: str) -> int | None:
-        """Return up to where a source of events was read; None if it is new. Raises StoreDown."""
+        """Return the position up to which a source was read, or None. Raises StoreDown."""
         position: int | None = await self._database.read(
             lambda connection: connection.value(_POSITION, source)
         )
@@ -70,11 +68,13 @@ class EventLog:
         events: Sequence[NewEvent],
         write: Callable[[Connection], object] = lambda connection: None,
     ) -> bool:
-        """Add the events of a source and its new position in one transaction, if its position still
-        is `before`.
+        """Add the events of a source and its new position in one transaction; return whether.
 
-        Return whether it was; otherwise another daemon has read the source, and nothing is added.
-        write: writes what belongs to the events.
+        Nothing is added if the position is not `before` any more: another daemon has read the
+        source.
+
+        before: position up to which the source was read; None for a new source.
+        write: called in the transaction, to write rows that belong to the events.
         Raises StoreDown, although the events may be added later.
         """
 
@@ -96,8 +96,9 @@ class EventLog:
         return is_added
 
     def listen(self, on_events: Callable[[], None]) -> None:
-        """Have a function called, in another thread, after this daemon added events; it replaces
-        the one before.
+        """Call a function in another thread after this daemon added events.
+
+        It replaces the function of an earlier call.
         """
         self._database.on_events = on_events
 
@@ -119,7 +120,7 @@ class EventLog:
         return [StoredEvent(*row) for row in rows]
 
     async def cursor_prefix(self) -> str:
-        """Return how each cursor of this log begins. Raises StoreDown."""
+        """Return the text with which each cursor of this log begins. Raises StoreDown."""
         if self._id is None:
             database = self._database
             secrets = await database.read(lambda connection: load_secrets(connection, _LOG_ID))
@@ -132,7 +133,7 @@ class EventLog:
     async def parse_cursor(self, name: str, text: str) -> int:
         """Return the number in a cursor.
 
-        name: the parameter.
+        name: name of the parameter that has the cursor.
         Raises InvalidRequest, CursorExpired, StoreDown.
         """
         log_id, _, digits = text.partition("-")

@@ -1,5 +1,4 @@
-"""The size of the store, and deletion of old rows: evictable messages, addresses and events have
-bounds.
+"""The size of the store, and the deletion of old messages, addresses and events.
 
 Messages kept for ever with their shares and signatures, origins, L1 transactions, ranges and tasks
 are never deleted.
@@ -20,12 +19,26 @@ _DATABASE_SIZE: Final = "SELECT pg_database_size(current_database())"
 _EVICTABLE_BYTES: Final = f"SELECT coalesce(sum(size_bytes), 0) FROM messages WHERE {EVICTABLE}"
 _ANY_NUMBER: Final = 10**9
 _SELECT_MESSAGES: Final = f"""
-SELECT key, size_bytes FROM messages WHERE {EVICTABLE} AND used_at < ? ORDER BY used_at LIMIT ?"""
+SELECT key, size_bytes
+FROM messages
+WHERE {EVICTABLE} AND used_at < ?
+ORDER BY used_at
+LIMIT ?
+"""
+# Only PostgreSQL has other daemons: rows that one of them uses now are skipped.
+_SKIP_LOCKED: Final = "FOR UPDATE SKIP LOCKED"
+# Once the bound is exceeded, rows are deleted down to this part of it.
+_TARGET: Final = 0.95
 _DELETE_MESSAGE: Final = "DELETE FROM messages WHERE key = ?"
 _DELETE_OLD_ADDRESSES: Final = "DELETE FROM addresses WHERE kept_at < ?"
 _DELETE_ADDRESSES: Final = f"""
-DELETE FROM addresses WHERE (node_id, kind) IN (
-  SELECT node_id, kind FROM addresses ORDER BY kept_at DESC LIMIT {_ANY_NUMBER} OFFSET ?
+DELETE FROM addresses
+WHERE (node_id, kind) IN (
+  SELECT node_id, kind
+  FROM addresses
+  ORDER BY kept_at DESC
+  LIMIT {_ANY_NUMBER}
+  OFFSET ?
 )
 """
 
@@ -61,10 +74,6 @@ def size_bytes(connection: Connection) -> int:
     return int(connection.value(_DATABASE_SIZE if connection.is_postgresql else _PAGES))
 
 
-# Once the bound is exceeded, rows are deleted down to this part of it.
-_TARGET: Final = 0.95
-
-
 class Eviction:
     """Deletes in small steps, the least recently used rows first."""
 
@@ -84,9 +93,8 @@ class Eviction:
         if not self._is_shrinking:
             self.evictable_bytes = evictable_bytes(connection)
             self.size_bytes = size_bytes(connection)
-        self._is_shrinking = self.evictable_bytes > self._settings.max_bytes * (
-            _TARGET if self._is_shrinking else 1.0
-        )
+        part = _TARGET if self._is_shrinking else 1.0
+        self._is_shrinking = self.evictable_bytes > self._settings.max_bytes * part
         if self._is_shrinking:
             deleted += self._delete_messages(connection, float("inf"))
         self.evicted += deleted
@@ -94,13 +102,10 @@ class Eviction:
         return self._is_shrinking or has_more_events or old == self._settings.prune_batch
 
     def _delete_messages(self, connection: Connection, before_unix_s: float) -> int:
-        """Delete the least recently used of those not used since; rows that another daemon uses now
-        are skipped.
-        """
-        lock = " FOR UPDATE SKIP LOCKED" if connection.is_postgresql else ""
+        """Delete some messages that were last used before a time, least recently used first."""
+        lock = _SKIP_LOCKED if connection.is_postgresql else ""
         rows = connection.fetch(_SELECT_MESSAGES + lock, before_unix_s, self._settings.prune_batch)
         connection.run_many(_DELETE_MESSAGE, [(key,) for key, _ in rows])
-        self.evictable_bytes = max(
-            0, self.evictable_bytes - sum(size_bytes for _, size_bytes in rows)
-        )
+        deleted_bytes = sum(size_bytes for _, size_bytes in rows)
+        self.evictable_bytes = max(0, self.evictable_bytes - deleted_bytes)
         return len(rows)

@@ -43,9 +43,11 @@ _MAX_CACHED_MESSAGES: Final = 64
 
 
 class Selection(Struct, frozen=True):
-    """The messages to export.
+    """The messages to export: those that meet each condition that is set.
 
-    message_id: only this one; since_unix_s: used or changed since; for_ever: only those.
+    message_id: id of the only message.
+    since_unix_s: time since which the messages were used or changed.
+    for_ever: whether only messages that are kept for ever are exported.
     """
 
     message_id: MessageID | None = None
@@ -53,9 +55,7 @@ class Selection(Struct, frozen=True):
     for_ever: bool = False
 
     def conditions(self, after_key: int = 0) -> tuple[str, list[Any]]:
-        """Return the conditions on the rows of messages with a larger key, as SQL, and their
-        values.
-        """
+        """Return the SQL conditions on rows with a key above `after_key`, and their values."""
         values = {
             "key > ?": after_key,
             "message_id = ?": self.message_id,
@@ -67,15 +67,26 @@ class Selection(Struct, frozen=True):
 
 
 _ALL: Final = Selection()
-_SIGNATURES: Final = (
-    f"SELECT {SIGNATURES.names} FROM signatures WHERE message_key = ? ORDER BY created_at, key"
-)
-_SHARES: Final = f"SELECT {SHARES.names} FROM shares WHERE message_key = ? ORDER BY public_key"
+_SIGNATURES: Final = f"""
+SELECT {SIGNATURES.names}
+FROM signatures
+WHERE message_key = ?
+ORDER BY created_at, key
+"""
+_SHARES: Final = f"""
+SELECT {SHARES.names}
+FROM shares
+WHERE message_key = ?
+ORDER BY public_key
+"""
 _FIRST_RAW: Final = "SELECT raw FROM messages ORDER BY key LIMIT 1"
 
 
 class TransferStats(Struct):
-    """The numbers of exported or imported records; bad_lines: skipped."""
+    """The numbers of exported or imported records.
+
+    bad_lines: number of damaged lines, which an import skips.
+    """
 
     messages: int = 0
     shares: int = 0
@@ -96,15 +107,13 @@ def export_lines(
         stats.messages += 1
         yield message_line(message, for_ever=rows.message.for_ever == 1)
         for row in rows.signatures:
+            keys = archive_rows.split_keys(row.public_keys)
             stats.signatures += 1
-            yield signature_line(
-                message.id, StoredSignature(archive_rows.split_keys(row.public_keys), row.signature)
-            )
+            yield signature_line(message.id, StoredSignature(keys, row.signature))
         for row in rows.shares:
+            share = StoredShare(row.public_key, row.signature, row.verified == 1)
             stats.shares += 1
-            yield share_line(
-                message.id, StoredShare(row.public_key, row.signature, row.verified == 1)
-            )
+            yield share_line(message.id, share)
 
 
 def count_messages(connection: Connection, selection: Selection = _ALL) -> int:
@@ -114,7 +123,7 @@ def count_messages(connection: Connection, selection: Selection = _ALL) -> int:
 
 
 def read_network_id(connection: Connection) -> int | None:
-    """Return the network of the messages in a store; None if it has none."""
+    """Return the network of the messages in a store; None for a store without messages."""
     raw = connection.value(_FIRST_RAW)
     return None if raw is None else UnsignedMessage.parse(raw).network_id
 
@@ -132,7 +141,13 @@ def read_messages(connection: Connection, selection: Selection = _ALL) -> Iterat
     after_key = 0
     while True:
         conditions, values = selection.conditions(after_key)
-        query = f"SELECT {MESSAGES.names} FROM messages WHERE {conditions} ORDER BY key LIMIT {_MESSAGES_PER_PAGE}"
+        query = f"""
+SELECT {MESSAGES.names}
+FROM messages
+WHERE {conditions}
+ORDER BY key
+LIMIT {_MESSAGES_PER_PAGE}
+"""
         with connection.snapshot():
             page = [
                 MessageRows(

@@ -1,8 +1,7 @@
 """The ICM messages that are signed ahead.
 
-A signed one waits until another validator set has to sign it, or it ends.
-
-Every method raises StoreDown.
+A task whose message is signed waits until another validator set has to sign it, or until it ends.
+Methods raise StoreDown.
 """
 
 from __future__ import annotations
@@ -19,21 +18,32 @@ from warpseal.warp.ids import ChainID
 _ADD: Final = f"{ICM_TASKS.insert_text} ON CONFLICT DO NOTHING"
 _DELETE: Final = "DELETE FROM icm_tasks WHERE message_id = ?"
 _DUE: Final = """
-SELECT message_id, due_at, attempts, source, destination, message, ends_at FROM icm_tasks
-WHERE due_at <= ? ORDER BY due_at LIMIT ?
+SELECT message_id, due_at, attempts, source, destination, message, ends_at
+FROM icm_tasks
+WHERE due_at <= ?
+ORDER BY due_at
+LIMIT ?
 """
 _SCHEDULE: Final = "UPDATE icm_tasks SET due_at = ?, attempts = ? WHERE message_id = ?"
-_SETTLE: Final = (
-    "UPDATE icm_tasks SET due_at = ends_at, attempts = 0, set_digest = ? WHERE message_id = ?"
-)
-_POSTPONE: Final = (
-    "UPDATE icm_tasks SET due_at = ? WHERE destination = ? AND set_digest IS NULL AND due_at < ?"
-)
-_SETTLED: Final = (
-    "SELECT DISTINCT source, destination, set_digest FROM icm_tasks WHERE set_digest IS NOT NULL"
-)
+_SETTLE: Final = """
+UPDATE icm_tasks
+SET due_at = ends_at, attempts = 0, set_digest = ?
+WHERE message_id = ?
+"""
+_POSTPONE: Final = """
+UPDATE icm_tasks
+SET due_at = ?
+WHERE destination = ? AND set_digest IS NULL AND due_at < ?
+"""
+_SETTLED: Final = """
+SELECT DISTINCT source, destination, set_digest
+FROM icm_tasks
+WHERE set_digest IS NOT NULL
+"""
 _RENEW: Final = """
-UPDATE icm_tasks SET due_at = ?, set_digest = NULL WHERE source = ? AND destination = ? AND set_digest <> ?
+UPDATE icm_tasks
+SET due_at = ?, set_digest = NULL
+WHERE source = ? AND destination = ? AND set_digest <> ?
 """
 
 Route = tuple[ChainID, ChainID]
@@ -61,7 +71,7 @@ class IcmTasks:
     async def settle(self, message_id: bytes, set_digest: bytes) -> None:
         """Let a task wait until another validator set has to sign.
 
-        set_digest: of the set that was asked.
+        set_digest: digest of the validator set that has signed.
         """
         await self._run(_SETTLE, set_digest, message_id)
 
@@ -77,7 +87,7 @@ class IcmTasks:
         return digests
 
     async def renew(self, route: Route, set_digest: bytes, now_unix_s: float) -> None:
-        """Let the settled tasks of a route be due, unless this validator set was asked."""
+        """Let the settled tasks of a route be due, except those that this validator set signed."""
         await self._run(_RENEW, now_unix_s, *route, set_digest)
 
     async def _run(self, text: str, *values: Any) -> None:
@@ -87,7 +97,7 @@ class IcmTasks:
 def change_tasks(
     connection: Connection, new: Sequence[IcmTask], message_ids: Sequence[bytes]
 ) -> None:
-    """Add tasks that are not there, and delete those of some messages."""
+    """Add tasks that are not stored yet, and delete the tasks of some messages."""
     rows = [
         (
             task.key,

@@ -1,6 +1,4 @@
-"""Check of a store: the database itself, every id against its bytes, every signature against its
-keys.
-"""
+"""Check of a store: its pages, each id against its bytes, each signature against its keys."""
 
 from __future__ import annotations
 
@@ -25,6 +23,7 @@ from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import PUBLIC_KEY_BYTES
 
 _ROWS_PER_PAGE: Final = 1_000
+_RANGES: Final = "SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id, low"
 _MAX_CACHED_KEYS: Final = 20_000
 
 
@@ -84,9 +83,9 @@ class IntegrityCheck:
         self._on_error(error)
 
     def _check_database(self) -> None:
-        """Report the errors that the database itself finds.
+        """Report the damage that the database itself detects.
 
-        A server checks pages as it reads them: all are read.
+        A server checks each page when it reads it, so this reads all of them.
         """
         self._progress("checking the pages", 0, 0)
         connection = self._connection
@@ -100,10 +99,12 @@ class IntegrityCheck:
         for name in TABLES:
             connection.fetch(f"SELECT count(*) FROM {name}")
         for name in (SHARES.name, SIGNATURES.name):
-            orphans = (
-                f"SELECT count(*) FROM {name} WHERE message_key NOT IN (SELECT key FROM messages)"
-            )
-            if count := connection.value(orphans):
+            count = connection.value(f"""
+SELECT count(*)
+FROM {name}
+WHERE message_key NOT IN (SELECT key FROM messages)
+""")
+            if count:
                 self._report(f"{count} rows of {name} belong to no message")
 
     def _check_messages(self) -> None:
@@ -122,7 +123,8 @@ class IntegrityCheck:
             UnsignedMessage.parse(row.raw)
         except MalformedMessage as error:
             self._report(f"{name}: no Warp message: {error}")
-        if sum(share.verified == 0 for share in rows.shares) != row.candidates:
+        candidates = sum(share.verified == 0 for share in rows.shares)
+        if candidates != row.candidates:
             self._report(f"{name}: the number of its unverified shares is not the counted one")
         for signature in rows.signatures:
             self._counts.signatures += 1
@@ -155,30 +157,31 @@ class IntegrityCheck:
             self._counts.origins += 1
             self._progress("checking origins", self._counts.origins, 0)
             if _origin_validation(row) != row.validation_id:
-                self._report(
-                    f"origin of validation 0x{row.validation_id.hex()}: it proves another validation, or none"
-                )
+                name = f"origin of validation 0x{row.validation_id.hex()}"
+                self._report(f"{name}: it proves another validation, or none")
 
     def _rows(self, table: Table) -> Iterator[Any]:
-        """Yield the rows of a table in the order of its key, of one column."""
+        """Yield the rows of a table, whose key has one column, in the order of the key."""
         key, after = table.key[0].name, b""
-        query = f"SELECT {table.names} FROM {table.name} WHERE {key} > ? ORDER BY {key} LIMIT {_ROWS_PER_PAGE}"
+        query = f"""
+SELECT {table.names}
+FROM {table.name}
+WHERE {key} > ?
+ORDER BY {key}
+LIMIT {_ROWS_PER_PAGE}
+"""
         while page := self._connection.records(query, after):
             yield from page
             after = getattr(page[-1], key)
 
     def _check_ranges(self) -> None:
         before: Any = None
-        for row in self._connection.records(
-            "SELECT chain_id, low, high FROM block_ranges ORDER BY chain_id, low"
-        ):
-            overlaps = (
-                before is not None and before.chain_id == row.chain_id and before.high >= row.low
-            )
+        for row in self._connection.records(_RANGES):
+            follows = before is not None and before.chain_id == row.chain_id
+            overlaps = follows and before.high >= row.low
             if overlaps or row.high < row.low:
-                self._report(
-                    f"blocks {row.low} to {row.high} of a chain are stored twice, or not in order"
-                )
+                blocks = f"blocks {row.low} to {row.high}"
+                self._report(f"{blocks} of a chain are stored twice, or not in order")
             before = row
 
 
@@ -208,10 +211,7 @@ def _origin_validation(row: Any) -> bytes | None:
             return RegisterL1Validator.parse(row.registration).validation_id
         except MalformedMessage:
             return None
-    if (
-        row.subnet_id is None
-        or len(row.subnet_id) != ID_BYTES
-        or not 0 <= (row.bootstrap_index or 0) < 2**32
-    ):
+    index = row.bootstrap_index or 0
+    if row.subnet_id is None or len(row.subnet_id) != ID_BYTES or not 0 <= index < 2**32:
         return None
-    return bootstrap_validation_id(SubnetID(row.subnet_id), row.bootstrap_index or 0)
+    return bootstrap_validation_id(SubnetID(row.subnet_id), index)

@@ -1,5 +1,4 @@
-"""Signed messages and shares as JSON Lines: one record a line, the first line saying which format
-it is.
+"""Signed messages and shares as JSON Lines: a record a line, after a line that names the format.
 
 Source of truth: docs/store.md, "Export and import". Bytes are hex, with or without 0x; ids may also
 be base58-check.
@@ -41,7 +40,7 @@ class BadLine(ValueError):
 class MessageLine(Struct, frozen=True):
     """A message; the lines after it belong to it.
 
-    for_ever: never to be evicted.
+    for_ever: whether the message is never evicted.
     """
 
     message: UnsignedMessage
@@ -75,7 +74,7 @@ _DECODER: Final = msgspec.json.Decoder(_Record)
 def header_line(schema_version: str, network_id: int | None) -> bytes:
     """Return the first line of an export.
 
-    network_id: None of an empty store.
+    network_id: network of the messages; None for an empty store.
     """
     network = {} if network_id is None else {"networkId": network_id}
     return _encode(format=FORMAT, version=VERSION, schemaVersion=schema_version, **network)
@@ -107,8 +106,9 @@ def signature_line(message_id: MessageID, signed: StoredSignature) -> bytes:
 
 
 def numbered_lines(file: BinaryIO) -> NumberedLines:
-    """Yield each line that is not blank with its number, from 1; None for a line longer than
-    MAX_LINE_BYTES.
+    """Yield each line that is not blank with its number, from 1.
+
+    A line longer than MAX_LINE_BYTES is yielded as None.
     """
     number = 0
     while raw := file.readline(MAX_LINE_BYTES + 1):
@@ -122,9 +122,9 @@ def numbered_lines(file: BinaryIO) -> NumberedLines:
 
 
 def open_lines(file: BinaryIO) -> tuple[int | None, NumberedLines]:
-    """Return the network id of a file, if the first line or the first message has it, and the lines
-    after the first.
+    """Return the network id of a file, and the lines after the first.
 
+    The network id is that of the first line or of the first message; None if neither has it.
     Raises BadLine.
     """
     lines = numbered_lines(file)
@@ -134,7 +134,8 @@ def open_lines(file: BinaryIO) -> tuple[int | None, NumberedLines]:
     if network_id is None and seconds:
         with suppress(BadLine):
             message = read_line(seconds[0][1]).message
-            network_id = message.network_id if isinstance(message, UnsignedMessage) else None
+            if isinstance(message, UnsignedMessage):
+                network_id = message.network_id
     return network_id, chain(seconds, lines)
 
 

@@ -1,8 +1,7 @@
-"""L1 transactions, origins of validations, the block ranges read of each chain, and the tasks of
-eager signing.
+"""L1 transactions, origins of validations, block ranges of chains, and tasks of eager signing.
 
-Every method raises StoreDown; those that serve callers, which have other sources, within a second.
-A block range is committed in one transaction with the rows found in its blocks.
+Methods raise StoreDown. Those that serve callers raise it within a second, because the callers have
+other sources. A block range is committed in one transaction with the rows found in its blocks.
 """
 
 from __future__ import annotations
@@ -35,18 +34,39 @@ _RANGES_LOCK: Final = 0x57_53_42_52
 
 ADD_TRANSACTIONS: Final = f"{L1_TRANSACTIONS.insert_text} ON CONFLICT (tx_id) DO NOTHING"
 ADD_ORIGINS: Final = f"{ORIGINS.insert_text} ON CONFLICT (validation_id) DO NOTHING"
-_TRANSACTIONS: Final = f"SELECT {L1_TRANSACTIONS.names} FROM l1_transactions"
-_NEWEST_FIRST: Final = "ORDER BY height DESC, position DESC"
-_ORIGIN: Final = (
-    "SELECT subnet_id, bootstrap_index, registration FROM origins WHERE validation_id = ?"
-)
+_TRANSACTION: Final = f"SELECT {L1_TRANSACTIONS.names} FROM l1_transactions WHERE tx_id = ?"
+_CHANGES: Final = f"""
+SELECT {L1_TRANSACTIONS.names}
+FROM l1_transactions
+WHERE validation_id = ?
+ORDER BY height DESC, position DESC
+"""
+_NEWEST: Final = f"""
+SELECT {L1_TRANSACTIONS.names}
+FROM l1_transactions
+ORDER BY height DESC, position DESC
+LIMIT ?
+"""
+_LOCK_RANGES: Final = "SELECT pg_advisory_xact_lock(?, ?)"
+_ORIGIN: Final = """
+SELECT subnet_id, bootstrap_index, registration
+FROM origins
+WHERE validation_id = ?
+"""
 _RANGES: Final = """
-SELECT low, high, low_parent_id, high_block_id FROM block_ranges WHERE chain_id = ? ORDER BY low DESC
+SELECT low, high, low_parent_id, high_block_id
+FROM block_ranges
+WHERE chain_id = ?
+ORDER BY low DESC
 """
 _DELETE_RANGE: Final = "DELETE FROM block_ranges WHERE chain_id = ? AND low = ?"
-_DUE: Final = (
-    "SELECT tx_id, due_at, attempts FROM eager_tasks WHERE due_at <= ? ORDER BY due_at LIMIT ?"
-)
+_DUE: Final = """
+SELECT tx_id, due_at, attempts
+FROM eager_tasks
+WHERE due_at <= ?
+ORDER BY due_at
+LIMIT ?
+"""
 _DELETE_TASK: Final = "DELETE FROM eager_tasks WHERE tx_id = ?"
 
 
@@ -63,21 +83,18 @@ class L1Records:
         self._short_s = database.settings.load_timeout_s
 
     async def transaction(self, tx_id: bytes) -> L1Transaction | None:
-        """Return an L1 transaction by its id; None if it was not found (yet)."""
-        rows = await self._database.records(
-            f"{_TRANSACTIONS} WHERE tx_id = ?", tx_id, wait_s=self._short_s
-        )
+        """Return an L1 transaction by its id; None if the follower has not read it."""
+        rows = await self._database.records(_TRANSACTION, tx_id, wait_s=self._short_s)
         return L1Transaction(*rows[0]) if rows else None
 
     async def changes(self, validation_id: ValidationID) -> tuple[L1Transaction, ...]:
-        """Return the known transactions about a validation, newest first."""
-        query = f"{_TRANSACTIONS} WHERE validation_id = ? {_NEWEST_FIRST}"
-        rows = await self._database.records(query, validation_id, wait_s=self._short_s)
+        """Return the stored transactions about a validation, newest first."""
+        rows = await self._database.records(_CHANGES, validation_id, wait_s=self._short_s)
         return tuple(L1Transaction(*row) for row in rows)
 
     async def newest(self, limit: int) -> tuple[L1Transaction, ...]:
         """Return the L1 transactions of the highest blocks, newest first."""
-        rows = await self._database.records(f"{_TRANSACTIONS} {_NEWEST_FIRST} LIMIT ?", limit)
+        rows = await self._database.records(_NEWEST, limit)
         return tuple(L1Transaction(*row) for row in rows)
 
     async def origin(self, validation_id: ValidationID) -> Origin | None:
@@ -89,11 +106,13 @@ class L1Records:
         return None
 
     async def store_origin(self, origin: Origin, source: str) -> None:
-        """Store the origin of a validation; source: such as "bootstrap", "caller", "manager_chain".
+        """Store the origin of a validation; return when it is committed.
 
-        Returns when it is committed; the first origin of a validation stays. Raises
-        MalformedMessage for a malformed registration, and StoreDown after a second at most,
-        although it may be written later.
+        The first origin of a validation stays.
+
+        source: name of the source, such as "bootstrap", "caller", "manager_chain".
+        Raises MalformedMessage for a malformed registration, and StoreDown after a second at most,
+        although the origin may be written later.
         """
         rows = [origin_row(origin, source, time.time())]
         if self._database.is_stuck:
@@ -104,7 +123,7 @@ class L1Records:
         )
 
     async def ranges(self, chain_id: ChainID) -> tuple[BlockRange, ...]:
-        """Return the block ranges read of a chain: disjoint, newest first."""
+        """Return the block ranges of a chain: disjoint, newest first."""
         return tuple(BlockRange(*row) for row in await self._database.records(_RANGES, chain_id))
 
     async def append(
@@ -114,7 +133,7 @@ class L1Records:
         transactions: Iterable[L1Transaction],
         origins: Iterable[Origin],
     ) -> None:
-        """Commit a range of blocks that were read, with the rows found in them, in one transaction.
+        """Commit a range of blocks with the rows of its blocks in one transaction.
 
         Ranges that touch or overlap become one. Raises BlockRangesMismatch if their block ids do
         not match.
@@ -142,7 +161,7 @@ class L1Tasks:
         return tuple(EagerTask(*row) for row in rows)
 
     async def schedule(self, tx_id: bytes, at_unix_s: float, attempts: int) -> None:
-        """Schedule the aggregation of a transaction at `at_unix_s`, in place of its current task."""
+        """Schedule the aggregation of a transaction, in place of its current task."""
         await self._database.write(
             lambda connection: connection.run(EAGER_TASKS.upsert_text, tx_id, at_unix_s, attempts)
         )
@@ -172,9 +191,7 @@ def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) ->
     if read.low > read.high:
         raise BlockRangesMismatch(f"blocks {read.low} to {read.high} are no range")
     if connection.is_postgresql:
-        connection.fetch(
-            "SELECT pg_advisory_xact_lock(?, ?)", _RANGES_LOCK, crc32(chain_id) & 0x7FFFFFFF
-        )
+        connection.fetch(_LOCK_RANGES, _RANGES_LOCK, crc32(chain_id) & 0x7FFFFFFF)
     merged = read
     for stored_range in starmap(BlockRange, connection.fetch(_RANGES, chain_id)):
         if stored_range.low <= merged.high + 1 and merged.low <= stored_range.high + 1:
@@ -190,13 +207,14 @@ def _join(first: BlockRange, second: BlockRange) -> BlockRange:
     """
     lower, upper = sorted((first, second), key=lambda part: part.low)
     highest = max(first, second, key=lambda part: part.high)
-    joins = (
-        lower.high_block_id == upper.low_parent_id
-        if lower.high + 1 == upper.low
-        else (lower.low != upper.low or lower.low_parent_id == upper.low_parent_id)
-        and (lower.high != upper.high or lower.high_block_id == upper.high_block_id)
-    )
-    if not joins:
+    if lower.high + 1 == upper.low:
+        is_one_chain = lower.high_block_id == upper.low_parent_id
+    else:
+        # Ranges that overlap have ids to compare only if they begin or end at the same height.
+        begin_alike = lower.low != upper.low or lower.low_parent_id == upper.low_parent_id
+        end_alike = lower.high != upper.high or lower.high_block_id == upper.high_block_id
+        is_one_chain = begin_alike and end_alike
+    if not is_one_chain:
         raise BlockRangesMismatch(
             f"blocks {first.low} to {first.high} and {second.low} to {second.high} are of two"
             " chains"

@@ -1,7 +1,7 @@
-"""Locks of a store, exclusive for a SQLite file and shared among the daemons of a PostgreSQL
-database; leader election.
+"""Locks of a store, and the election of a leader.
 
-An upgrade or an import locks either exclusively. A SQLite file has a lock file with the pid of its
+The lock of a SQLite file is exclusive, and daemons share the lock of a PostgreSQL database. An
+upgrade or an import locks either one exclusively. A SQLite file has a lock file with the pid of its
 holder. A server has a table of leases: a pooler of transactions or a new primary would lose the
 locks of a session.
 """
@@ -50,30 +50,53 @@ _CREATE: Final = """
 SELECT pg_advisory_xact_lock(%(class)s, 0);
 {create_schema}
 CREATE TABLE IF NOT EXISTS {leases} (
-  name text NOT NULL, holder text NOT NULL, process text NOT NULL, is_shared boolean NOT NULL,
-  expires_at timestamptz NOT NULL, PRIMARY KEY (name, holder)
+  name text NOT NULL,
+  holder text NOT NULL,
+  process text NOT NULL,
+  is_shared boolean NOT NULL,
+  expires_at timestamptz NOT NULL,
+  PRIMARY KEY (name, holder)
 )
 """
 # The statements of one message are one transaction. The lock orders them, because an INSERT does
 # not see another one.
 _ACQUIRE: Final = """
 SELECT pg_advisory_xact_lock(%(class)s, %(key)s);
-DELETE FROM {leases} WHERE name = %(name)s AND expires_at <= clock_timestamp() AND holder <> %(holder)s;
-INSERT INTO {leases} AS own
-  SELECT %(name)s, %(holder)s, %(process)s, %(shared)s, clock_timestamp() + make_interval(secs => %(seconds)s)
-  WHERE NOT EXISTS (
-    SELECT 1 FROM {leases} WHERE name = %(name)s AND holder <> %(holder)s AND NOT (is_shared AND %(shared)s)
-  )
-  ON CONFLICT (name, holder) DO UPDATE SET expires_at = excluded.expires_at
-  RETURNING own.holder
+DELETE FROM {leases}
+WHERE name = %(name)s
+  AND expires_at <= clock_timestamp()
+  AND holder <> %(holder)s;
+INSERT INTO {leases} AS own (name, holder, process, is_shared, expires_at)
+SELECT
+  %(name)s,
+  %(holder)s,
+  %(process)s,
+  %(shared)s,
+  clock_timestamp() + make_interval(secs => %(seconds)s)
+WHERE NOT EXISTS (
+  SELECT 1
+  FROM {leases}
+  WHERE name = %(name)s
+    AND holder <> %(holder)s
+    AND NOT (is_shared AND %(shared)s)
+)
+ON CONFLICT (name, holder) DO UPDATE SET expires_at = excluded.expires_at
+RETURNING own.holder
 """
 _RELEASE: Final = "DELETE FROM {leases} WHERE name = %(name)s AND holder = %(holder)s"
 _HOLDERS: Final = """
-SELECT process, expires_at FROM {leases}
-WHERE name = %(name)s AND holder <> %(holder)s AND expires_at > clock_timestamp() ORDER BY process
+SELECT process, expires_at
+FROM {leases}
+WHERE name = %(name)s
+  AND holder <> %(holder)s
+  AND expires_at > clock_timestamp()
+ORDER BY process
 """
 _VALID_HOLDERS: Final = """
-SELECT DISTINCT process FROM leases WHERE name = ? AND expires_at > clock_timestamp() ORDER BY process
+SELECT DISTINCT process
+FROM leases
+WHERE name = ? AND expires_at > clock_timestamp()
+ORDER BY process
 """
 LOCK_SUFFIX: Final = ".lock"
 _PID: Final = re.compile(r"\bpid (\d+)\b")
@@ -87,16 +110,16 @@ def server_failures() -> tuple[type[Exception], ...]:
 class LeaseStatements:
     """The statements of one lease in the schema of a URL, with their values.
 
-    seconds: how long it is valid.
+    seconds: time for which the lease is valid without a renewal.
     """
 
     def __init__(self, url: StoreUrl, name: str, *, is_shared: bool, seconds: float) -> None:
         create_schema = _CREATE_SCHEMA.format(schema=url.schema) if url.schema else ""
         leases = f"{url.schema}.leases" if url.schema else "leases"
-        self.create, self.acquire, self.release, self.holders = (
-            text.format(leases=leases, create_schema=create_schema).encode()
-            for text in (_CREATE, _ACQUIRE, _RELEASE, _HOLDERS)
-        )
+        self.create = _CREATE.format(leases=leases, create_schema=create_schema).encode()
+        self.acquire = _ACQUIRE.format(leases=leases).encode()
+        self.release = _RELEASE.format(leases=leases).encode()
+        self.holders = _HOLDERS.format(leases=leases).encode()
         self.values = {
             "class": _LOCK_CLASS,
             "key": crc32(f"{leases} {name}".encode()) & 0x7FFFFFFF,
@@ -111,8 +134,8 @@ class LeaseStatements:
 class Lease:
     """One lease of a server, and the session that renews it.
 
-    is_shared: whether others may hold it as well, if theirs is shared. Methods raise
-        `server_failures`, unless they say otherwise.
+    is_shared: whether other processes may hold it as well, if their leases are shared.
+    Methods raise `server_failures`, unless they say otherwise.
     """
 
     def __init__(self, url: StoreUrl, name: str, *, is_shared: bool = False) -> None:
@@ -122,11 +145,10 @@ class Lease:
         self._session: psycopg.AsyncConnection[Any] | None = None
 
     async def repeat(self, on_attempt: Callable[[float | None], None]) -> NoReturn:
-        """Acquire and renew it until cancelled, with a new session after an error, which is not
-        raised.
+        """Acquire and renew it until cancelled; an error leads to a new session.
 
-        on_attempt: called with the time of the event loop until which this process holds it; None:
-            another one does.
+        on_attempt: called with the time of the event loop until which this process holds the lease,
+            or with None while another process holds it.
         """
 
         async def attempt() -> NoReturn:
@@ -138,9 +160,8 @@ class Lease:
                     on_attempt(hold_until if await self.try_acquire() else None)
                     await asyncio.sleep(_RENEW_S)
             except server_failures() as error:
-                log.debug(
-                    "lease cannot be renewed now", extra={"lease": self._name, "reason": str(error)}
-                )
+                fields = {"lease": self._name, "reason": str(error)}
+                log.debug("lease cannot be renewed now", extra=fields)
                 await self._disconnect()
                 raise
 
@@ -151,7 +172,7 @@ class Lease:
         return bool(await self._query(self._statements.acquire))
 
     async def holders(self) -> dict[str, Any]:
-        """Return the names of its other holders, and until when each one holds it."""
+        """Return the end of the lease of each other holder, by the name of its process."""
         return dict(await self._query(self._statements.holders))
 
     async def close(self) -> None:
@@ -191,9 +212,7 @@ class Lease:
 
 
 class ServerLock:
-    """The lock of a PostgreSQL database as a store: shared among daemons, exclusive for an upgrade
-    or an import.
-    """
+    """The lock of a PostgreSQL database: shared for daemons, exclusive for upgrades and imports."""
 
     def __init__(self, url: StoreUrl, *, exclusive: bool = False) -> None:
         self._where = url.redacted
@@ -204,7 +223,7 @@ class ServerLock:
     async def acquire(self) -> None:
         """Acquire it. Raises StoreInUse with the holders, and `server_failures`.
 
-        The lease of a process that was killed is waited for; others renew theirs in the meantime.
+        A process that was killed does not renew its lease: this waits for its end.
         """
         first = await self._try_acquire()
         while first is not None:
@@ -212,15 +231,16 @@ class ServerLock:
             holders = await self._try_acquire()
             if holders is None:
                 return
-            alive = tuple(
+            running = tuple(
                 name for name, expires_at in holders.items() if first.get(name) != expires_at
             )
-            if alive:
-                pid = _PID.search(alive[0])
-                raise StoreInUse(self._where, alive, int(pid[1]) if pid else None)
+            if running:
+                match = _PID.search(running[0])
+                pid = int(match[1]) if match else None
+                raise StoreInUse(self._where, running, pid)
 
     async def run(self) -> None:
-        """Hold it until cancelled, and acquire it again whenever it is lost; `close` releases it."""
+        """Hold it until cancelled, and acquire it again if it is lost; `close` releases it."""
         await self._lease.repeat(self._on_attempt)
 
     def _on_attempt(self, hold_until: float | None) -> None:
@@ -230,7 +250,7 @@ class ServerLock:
         self._is_held = is_held
 
     async def _try_acquire(self) -> dict[str, Any] | None:
-        """Return the holders that keep it from this process; None: this process has it."""
+        """Return None if this process holds it now; else the holders that exclude this process."""
         return None if await self._lease.try_acquire() else await self._lease.holders()
 
 
@@ -262,9 +282,7 @@ def locked_file(path: Path) -> Iterator[None]:
 
 
 def find_holder(path: Path) -> int | None:
-    """Return the pid of the process that locks the store at `path`; None if none does, or its pid
-    is not known.
-    """
+    """Return the pid of the process that locks the store at `path`, if there is one."""
     with suppress(OSError), path.with_name(path.name + LOCK_SUFFIX).open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -276,26 +294,22 @@ def find_holder(path: Path) -> int | None:
 def lock_while_connected(engine: Engine, url: StoreUrl) -> None:
     """Hold a lock by which other processes see a writer, as long as its engine is connected.
 
-    Raises StoreUnusable.
-
     Writers do not exclude each other by it. A file has a lock file next to it. On a server it is a
     lease, which ends a minute after the last transaction of a writer that was killed.
+
+    Raises StoreUnusable.
     """
     path = url.path
     if path is None:
-        _lease_while_connected(
-            engine, LeaseStatements(url, _WRITER, is_shared=True, seconds=_WRITER_LEASE_S)
-        )
+        statements = LeaseStatements(url, _WRITER, is_shared=True, seconds=_WRITER_LEASE_S)
+        _lease_while_connected(engine, statements)
         return
+    lock_path = path.with_name(path.name + LOCK_SUFFIX)
     descriptors: list[int] = []
 
     def lock_file(_: object) -> None:
         try:
-            descriptor = os.open(
-                path.with_name(path.name + LOCK_SUFFIX),
-                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                0o600,
-            )
+            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreUnusable(str(path), os_error_text(error)) from error
         descriptors.append(descriptor)
@@ -338,9 +352,7 @@ def _lease_while_connected(engine: Engine, statements: LeaseStatements) -> None:
 
 
 def has_writer(connection: Connection, path: Path | None) -> bool:
-    """Return whether a writer is connected to a database; True also if the file system has no
-    locks.
-    """
+    """Return whether a writer is connected to a database, or may be: a file system has no locks."""
     if path is None:
         return bool(_valid_holders(connection, _WRITER))
     try:
@@ -411,8 +423,9 @@ class ServerLeadership(Leadership):
         self._lapse: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Take part until cancelled: a leadership that is not renewed is acquired within ten
-        seconds.
+        """Take part until cancelled; release the leadership then.
+
+        A leadership that its holder does not renew is acquired within ten seconds.
         """
         try:
             await self._lease.repeat(self._on_attempt)

@@ -20,20 +20,39 @@ from warpseal.version import __version__
 
 # The name is that of Alembic, which made the upgrades of earlier programs.
 _VERSION_TABLE: Final = "alembic_version"
-_CREATE_VERSIONS: Final = (
-    f"CREATE TABLE {_VERSION_TABLE} (version_num VARCHAR(32) NOT NULL,"
-    " CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+_CREATE_VERSIONS: Final = f"""
+CREATE TABLE {_VERSION_TABLE} (
+  version_num VARCHAR(32) NOT NULL,
+  CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 )
+"""
+_FIND_PROGRAM: Final = f"SELECT program_version FROM {UPGRADES.name} WHERE schema_version = ?"
+_COUNT_CANDIDATES: Final = """
+UPDATE messages
+SET candidates = (
+  SELECT count(*)
+  FROM shares
+  WHERE shares.message_key = messages.key AND shares.verified = 0
+)
+"""
+_DELETE_HIGHER_RANGES: Final = """
+DELETE FROM block_ranges
+WHERE low > (
+  SELECT min(lowest.low)
+  FROM block_ranges AS lowest
+  WHERE lowest.chain_id = block_ranges.chain_id
+)
+"""
 _UPGRADE_LOCK: Final = 0x57_41_52_50_53_45_41_4C
 
 
 class Migration(NamedTuple):
-    """A version, and the way to it from the one before; that of a released version never changes.
+    """A version, and the way to it from the version before, which never changes after a release.
 
-    upgrade: makes it in one transaction.
-    step: of a version that is too slow for the start of a daemon; it does a bounded piece of the
-        work in a transaction of its own, can be repeated, and returns the fraction done; at 1.0
-        `upgrade` follows.
+    upgrade: makes the version in one transaction.
+    step: function of a version that is too slow for the start of a daemon. It does a bounded piece
+        of the work in a transaction of its own, can be repeated, and returns the fraction that is
+        done; at 1.0 `upgrade` follows.
     """
 
     version: str
@@ -44,8 +63,8 @@ class Migration(NamedTuple):
 class Migrations(Struct, frozen=True):
     """The schema versions of a database, oldest first.
 
-    create_tables: creates the newest tables in an empty database; None: an empty one gets all
-        versions.
+    create_tables: creates the newest tables in an empty database. Without it an empty database gets
+        all versions, one after another.
     """
 
     versions: tuple[Migration, ...]
@@ -60,9 +79,9 @@ class Migrations(Struct, frozen=True):
 def _create(connection: Connection, names: Sequence[str]) -> None:
     """Create tables of the newest schema.
 
-    They are those of the version that added them, until a later version changes one: then the
-    earlier version gets a declaration of its own, as `messages` has. A test compares the result of
-    all versions with the schema.
+    A version that added a table uses its newest declaration, until a later version changes the
+    table: then the earlier version gets a declaration of its own, as `messages` has. A test
+    compares the result of all versions with the schema.
     """
     for name in names:
         TABLES[name].create(connection)
@@ -71,7 +90,8 @@ def _create(connection: Connection, names: Sequence[str]) -> None:
 _FIRST_MESSAGES: Final = declare_table(
     Tables(),
     "messages",
-    "key serial, message_id bytes, raw bytes, for_ever int16, size_bytes int32, created_at double, used_at double",
+    "key serial, message_id bytes, raw bytes, for_ever int16, size_bytes int32, created_at double,"
+    " used_at double",
     TableIndex("messages_evictable", "used_at", "size_bytes", condition=EVICTABLE),
     constraints=("UNIQUE (message_id)",),
 )
@@ -87,10 +107,7 @@ def _create_first_tables(connection: Connection) -> None:
 
 def _count_candidates(connection: Connection) -> None:
     connection.run("ALTER TABLE messages ADD COLUMN candidates INTEGER DEFAULT 0 NOT NULL")
-    connection.run(
-        "UPDATE messages SET candidates ="
-        " (SELECT count(*) FROM shares WHERE shares.message_key = messages.key AND shares.verified = 0)"
-    )
+    connection.run(_COUNT_CANDIDATES)
     connection.run(f"CREATE INDEX messages_unaudited ON messages (key) WHERE {UNAUDITED}")
     _create(connection, ["eager_tasks"])
 
@@ -100,10 +117,7 @@ def _keep_lowest_ranges(connection: Connection) -> None:
 
     The ranges above it have gaps between them. Their blocks are read again, and their rows stay.
     """
-    connection.run(
-        "DELETE FROM block_ranges WHERE low >"
-        " (SELECT min(lowest.low) FROM block_ranges AS lowest WHERE lowest.chain_id = block_ranges.chain_id)"
-    )
+    connection.run(_DELETE_HIGHER_RANGES)
 
 
 MIGRATIONS: Final = Migrations(
@@ -161,9 +175,8 @@ def upgrade_at_start(
 ) -> str:
     """Make quick upgrades in one transaction; return the version.
 
-    Raises StoreTooNew, StoreNeedsUpgrade.
-
     keep_copy: called before an older database is changed, while no other process can change it.
+    Raises StoreTooNew, StoreNeedsUpgrade.
     """
     with engine.begin() as connection:
         if read_version(connection) == migrations.head:
@@ -202,12 +215,13 @@ def upgrade_all(
     migrations: Migrations = MIGRATIONS,
     keep_copy: Callable[[], None] = lambda: None,
 ) -> str:
-    """Make all upgrades, slow ones step by step, each step in its own transaction.
+    """Make all upgrades, slow ones step by step; return the version.
+
+    Each step has its own transaction. An interrupted upgrade continues with the next call.
 
     progress: called with a version and the fraction of its upgrade that is done.
     keep_copy: called before an older database is changed.
-
-    Returns the version. Raises StoreTooNew. An interrupted upgrade continues with the next call.
+    Raises StoreTooNew.
     """
     with engine.begin() as connection:
         version = read_version(connection)
@@ -215,12 +229,13 @@ def upgrade_all(
     if version is not None and pending:
         keep_copy()
     for migration in pending:
-        done = 1.0 if migration.step is None else 0.0
-        while migration.step is not None and done < 1.0:
-            with engine.begin() as connection:
-                _lock_upgrades(connection)
-                done = migration.step(connection)
-            progress(migration.version, min(done, 0.99))
+        if migration.step is not None:
+            done = 0.0
+            while done < 1.0:
+                with engine.begin() as connection:
+                    _lock_upgrades(connection)
+                    done = migration.step(connection)
+                progress(migration.version, min(done, 0.99))
         with engine.begin() as connection:
             _lock_upgrades(connection)
             _upgrade(connection, (migration,))
@@ -239,14 +254,10 @@ def _pending(
 
 
 def _read_program(connection: Connection, version: str | None) -> str | None:
-    """Return the version of the program that upgraded a database to `version`; None if it is not
-    recorded.
-    """
+    """Return the version of the program that upgraded a database to `version`, if it is stored."""
     if not connection.has_table(UPGRADES.name):
         return None
-    program: str | None = connection.value(
-        f"SELECT program_version FROM {UPGRADES.name} WHERE schema_version = ?", version
-    )
+    program: str | None = connection.value(_FIND_PROGRAM, version)
     return program
 
 

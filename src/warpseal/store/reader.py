@@ -1,6 +1,4 @@
-"""Reads in separate threads and connections: bounded in number, and no caller waits longer than it
-asked to.
-"""
+"""Reads in their own threads and connections: bounded in number, each with a timeout."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ T = TypeVar("T")
 class StoreReader:
     """Runs functions that read.
 
-    on_failure: called if the database fails; translate: returns the error for a caller.
-
-    prepare: called in the thread before each connection.
+    translate: returns the error that a caller gets for an error of the database.
+    on_failure: called if the database fails.
+    prepare: called in the reading thread before each connection.
     """
 
     def __init__(

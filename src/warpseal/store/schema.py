@@ -17,8 +17,8 @@ UNAUDITED: Final = "for_ever = 1 AND candidates > 0"
 # The key of a message within one database, so that its 32-byte id is stored once.
 _OF_MESSAGE: Final = "FOREIGN KEY (message_key) REFERENCES messages (key) ON DELETE CASCADE"
 
-# size_bytes: approximate, with the message's shares and signatures; candidates: its shares that are
-# not verified.
+# size_bytes: approximate size of the message with its shares and signatures.
+# candidates: number of its shares that are not verified.
 MESSAGES: Final = declare_table(
     TABLES,
     "messages",
@@ -36,7 +36,7 @@ SHARES: Final = declare_table(
     constraints=(_OF_MESSAGE,),
 )
 
-# public_keys: 48 bytes each, joined.
+# public_keys: joined keys of 48 bytes.
 SIGNATURES: Final = declare_table(
     TABLES,
     "signatures",
@@ -82,7 +82,8 @@ EAGER_TASKS: Final = declare_table(
     TableIndex("eager_tasks_due", "due_at"),
 )
 
-# digest: SHA-256 of the key's text. units: units a minute of each caller, 0 for any number.
+# digest: SHA-256 of the key's text.
+# units_per_minute, units_per_day: units that the callers may use; 0 stands for any number.
 API_KEYS: Final = declare_table(
     TABLES,
     "api_keys",
@@ -105,8 +106,8 @@ SECRETS: Final = declare_table(
     "kind text32+, number int32+, value bytes, created_at double",
 )
 
-# observer: the node id of the observing daemon. first_at: first observed; seen_at: last known to be
-# active.
+# observer: node id of the daemon that observed.
+# first_at, seen_at: times at which the validation was first observed, and last active.
 OBSERVED_VALIDATIONS: Final = declare_table(
     TABLES,
     "observed_validations",
@@ -122,9 +123,11 @@ OBSERVED_HOURS: Final = declare_table(
     "hour int32*, observer bytes*, node_id bytes*, observed_ms int32, connected_ms int32",
 )
 
-# number: position in the log, without gaps. log_bytes: size of all events up to this one, deleted
-# ones included: two rows give the size of the log. name: 16 bytes of a hash of what happened. body:
-# JSON.
+# number: position in the log, without gaps.
+# log_bytes: size of all events up to this one, deleted ones included: two rows give the size of the
+# log.
+# name: 16 bytes of a hash of the event's type and identity.
+# body: JSON of an Event.
 EVENTS: Final = declare_table(
     TABLES,
     "events",
@@ -132,17 +135,20 @@ EVENTS: Final = declare_table(
     constraints=("UNIQUE (name)",),
 )
 
-# Up to where an index was read for the event log. source: the blockchain id; position: a key of its
-# index, which an index that is made again gives to the same message.
+# The position up to which each index was read for the event log.
+# source: blockchain id.
+# position: key of a row of its index; an index that is built again gives the same key to a message.
 EVENT_SOURCES: Final = declare_table(
     TABLES,
     "event_sources",
     "source text+, position int64",
 )
 
-# Messages to be signed ahead. message_id: as the messenger counts them; message: the unsigned
-# bytes. due_at: of the next attempt; of a signed message `ends_at`, when the task is over.
-# set_digest: of the validators that signed.
+# Messages to be signed ahead.
+# message_id: id that the messenger contract gave.
+# message: bytes of the unsigned message.
+# due_at: time of the next attempt; for a signed message `ends_at`, the time at which the task ends.
+# set_digest: digest of the validator set that signed.
 ICM_TASKS: Final = declare_table(
     TABLES,
     "icm_tasks",
@@ -152,14 +158,16 @@ ICM_TASKS: Final = declare_table(
     TableIndex("icm_tasks_of_route", "destination", "source", "set_digest"),
 )
 
-# body: JSON of a Webhook (events/webhooks.py), with how far its deliveries are.
+# body: JSON of a Webhook (events/webhooks.py), with the cursor of its deliveries.
 WEBHOOKS: Final = declare_table(
     TABLES,
     "webhooks",
     "id text+, body bytes",
 )
 
-# Messages that are not signed. kind: a SigningBlockKind; value: its text in one form.
+# Rules about messages that are not signed.
+# kind: a SigningBlockKind.
+# value: text in the one form that the kind has.
 SIGNING_BLOCKS: Final = declare_table(
     TABLES,
     "signing_blocks",

@@ -36,7 +36,7 @@ def store_url(value: Any, path: str) -> str:
 def database_url(value: Any, path: str, off: str) -> str:
     """Accept the URL of a database that cannot be turned off by its URL.
 
-    off: how it is turned off instead.
+    off: text of an error, which says how the database is turned off.
     """
     if text(value, path).partition(":")[0] not in DATABASE_SCHEMES:
         raise invalid_setting(path, f'expected "sqlite:///PATH" or "postgresql://..."; {off}')
@@ -54,11 +54,12 @@ def replica_url(value: Any, path: str) -> str:
 
 
 class StoreSettings(Settings, frozen=True):
-    """url: empty: store.db in the daemon's folder. Durations in seconds.
+    """The settings of the store.
 
-    max_bytes, max_age_s: of all rows that may be evicted.
-    events_max_bytes, events_max_age_s: of the event log. The others: memory for queued writes,
-        timeouts of calls, and how writes are grouped.
+    url: URL of the store; an empty text stands for store.db in the daemon's folder.
+    max_bytes, max_age_s: bounds of all rows that may be evicted.
+    events_max_bytes, events_max_age_s: bounds of the event log.
+    The other fields are timeouts, bounds of what waits in memory, and the grouping of writes.
     """
 
     url: str = setting(

@@ -23,7 +23,11 @@ from warpseal.store.values import SigningBlock
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 1.0
-_READ: Final = f"SELECT {SIGNING_BLOCKS.names} FROM signing_blocks ORDER BY created_at, kind, value"
+_READ: Final = f"""
+SELECT {SIGNING_BLOCKS.names}
+FROM signing_blocks
+ORDER BY created_at, kind, value
+"""
 _DELETE: Final = "DELETE FROM signing_blocks WHERE kind = ? AND value = ?"
 NOT_READ: Final = "the signing blocks were not read yet, and nothing is signed before"
 
@@ -63,16 +67,12 @@ class SigningBlocks:
         blocks = self._blocks
         if blocks is None:
             raise StoreDown(NOT_READ)
-        return (
-            next((blocks[subject] for subject in subjects if subject in blocks), None)
-            if blocks
-            else None
-        )
+        if not blocks:
+            return None
+        return next((blocks[subject] for subject in subjects if subject in blocks), None)
 
     async def run(self) -> None:
-        """Read the blocks again and again, until cancelled; the last ones hold while the store is
-        down.
-        """
+        """Read the blocks every second until cancelled; the last ones hold while it is down."""
         while True:
             await asyncio.sleep(POLL_S)
             with suppress(StoreDown):
@@ -82,14 +82,13 @@ class SigningBlocks:
         """Read all blocks and return them, oldest first. Raises StoreDown."""
         wait_s = self._database.settings.load_timeout_s
         async with self._reading:
-            blocks = [
-                SigningBlock(*row) for row in await self._database.records(_READ, wait_s=wait_s)
-            ]
+            rows = await self._database.records(_READ, wait_s=wait_s)
+            blocks = [SigningBlock(*row) for row in rows]
             self._blocks = {(block.kind, block.value): block for block in blocks}
         return blocks
 
     async def add(self, block: SigningBlock) -> None:
-        """Add a block, or replace the one of its kind and value; it is in force on return.
+        """Add a block, or replace the block of the same kind and value; it holds on return.
 
         Raises StoreDown.
         """

@@ -54,9 +54,8 @@ def open_store(
 ) -> Store:
     """Return the store of these settings, to be opened by `async with`.
 
+    folder: folder of a store without a url; None if no folder can be written.
     Raises StoreUnusable for a malformed url.
-
-    folder: of a store without a url; None if no folder can be written.
     """
     url = resolve_url(settings.url, folder, STORE_NAME)
     if url is None or url.kind is StoreKind.OFF:

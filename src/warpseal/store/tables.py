@@ -31,8 +31,8 @@ _MARKS: Final = "*+?"
 class Column(NamedTuple):
     """A column.
 
-    kind: one of `declare_table`.
-    default: SQL, "" for none.
+    kind: key of `_TYPES`.
+    default: default value as SQL; an empty text stands for none.
     """
 
     name: str
@@ -45,11 +45,20 @@ class Column(NamedTuple):
         """Return its type in one of the databases."""
         return _TYPES[self.kind][is_postgresql]
 
+    def declaration(self, *, is_postgresql: bool) -> str:
+        """Return its declaration in one of the databases."""
+        text = f'"{self.name}" {self.type_of(is_postgresql=is_postgresql)}'
+        if self.default:
+            text += f" DEFAULT {self.default}"
+        if not self.is_nullable:
+            text += " NOT NULL"
+        return text
+
 
 class TableIndex:
     """An index.
 
-    condition: of the rows in it, "" for all.
+    condition: condition of the rows in the index; an empty text stands for all rows.
     """
 
     def __init__(self, name: str, *columns: str, condition: str = "") -> None:
@@ -94,11 +103,12 @@ class Table(Struct, frozen=True, eq=False, dict=True):
             if not column.is_key
         )
         keys = ", ".join(f'"{column.name}"' for column in self.key)
-        return f" ON CONFLICT ({keys}) DO {f'UPDATE SET {values}' if values else 'NOTHING'}"
+        action = f"UPDATE SET {values}" if values else "NOTHING"
+        return f" ON CONFLICT ({keys}) DO {action}"
 
     @property
     def upsert_text(self) -> str:
-        """The statement that adds a row, or replaces the one with an equal key."""
+        """The statement that adds a row, or replaces the row with an equal key."""
         return self.insert_text + self.on_conflict
 
     def create(
@@ -106,29 +116,24 @@ class Table(Struct, frozen=True, eq=False, dict=True):
     ) -> None:
         """Create it with its indexes, empty.
 
-        if_missing: nothing happens if it exists.
-        is_temporary: only this connection has it, without its indexes, and it hides a table of the
-            same name.
+        if_missing: whether a table that exists stays as it is.
+        is_temporary: whether only this connection has the table, without its indexes; it hides a
+            table of the same name.
         """
         if if_missing and connection.has_table(self.name):
             return
         is_postgresql = connection.is_postgresql
-        parts = [
-            f'"{column.name}" {column.type_of(is_postgresql=is_postgresql)}'
-            f"{f' DEFAULT {column.default}' if column.default else ''}{'' if column.is_nullable else ' NOT NULL'}"
-            for column in self.columns
-        ]
-        parts.append(
-            "PRIMARY KEY ({})".format(", ".join(f'"{column.name}"' for column in self.key))
-        )
+        parts = [column.declaration(is_postgresql=is_postgresql) for column in self.columns]
+        keys = ", ".join(f'"{column.name}"' for column in self.key)
+        body = ", ".join([*parts, f"PRIMARY KEY ({keys})", *self.constraints])
         options = "" if is_postgresql or self.has_rowid else " WITHOUT ROWID"
         kind = "TEMP TABLE" if is_temporary else "TABLE"
-        connection.run(
-            f"CREATE {kind} {self.name} ({', '.join([*parts, *self.constraints])}){options}"
-        )
-        for index in () if is_temporary else self.indexes:
-            where = f" WHERE {index.condition}" if index.condition else ""
+        connection.run(f"CREATE {kind} {self.name} ({body}){options}")
+        if is_temporary:
+            return
+        for index in self.indexes:
             columns = ", ".join(f'"{name}"' for name in index.columns)
+            where = f" WHERE {index.condition}" if index.condition else ""
             connection.run(f"CREATE INDEX {index.name} ON {self.name} ({columns}){where}")
 
 
@@ -138,7 +143,7 @@ class Tables(dict[str, Table]):
     def create_all(self, connection: Connection, *, if_missing: bool = False) -> None:
         """Create all of them, empty.
 
-        if_missing: those that do not exist.
+        if_missing: whether tables that exist stay as they are.
         """
         for table in self.values():
             table.create(connection, if_missing=if_missing)
@@ -154,20 +159,21 @@ def declare_table(
 ) -> Table:
     """Add a table.
 
-    columns: names, each with its kind, such as `id key, height int64?, body bytes, size int32=0`.
+    columns: names with kinds, such as `id key, height int64?, body bytes, size int32=0`.
 
     `key` is the whole primary key, and so is `serial`, which numbers the rows by itself; `ref` is
     the key of a row of another table. The columns with `*` are the primary key of a table without
-    rowid, those with `+` that of one with it. A column with `?` may be NULL, one with `=` has a
-    default.
+    rowid, those with `+` the primary key of a table with rowid. A column with `?` may be NULL, a
+    column with `=` has a default.
     """
     listed: list[Column] = []
     for column in columns.split(","):
         column_name, declared = column.split()
         kind, _, default = declared.partition("=")
         is_key = kind in ("key", "serial") or kind[-1] in "*+"
-        listed.append(Column(column_name, kind.rstrip(_MARKS), is_key, kind.endswith("?"), default))
-    table = tables[name] = Table(
-        name, tuple(listed), indexes, tuple(constraints), "*" not in columns
-    )
+        is_nullable = kind.endswith("?")
+        listed.append(Column(column_name, kind.rstrip(_MARKS), is_key, is_nullable, default))
+    has_rowid = "*" not in columns
+    table = Table(name, tuple(listed), indexes, tuple(constraints), has_rowid)
+    tables[name] = table
     return table

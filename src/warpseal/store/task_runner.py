@@ -47,7 +47,7 @@ class TaskQueue(Protocol[T_co]):
 
 
 class TaskRunner(Generic[T]):
-    """Used from one event loop.
+    """Runs the tasks of a queue, on one event loop.
 
     attempt: does a task and writes its outcome; a task whose attempt raises is tried again.
     is_expired: returns whether a task that failed is given up.

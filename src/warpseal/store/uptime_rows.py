@@ -1,5 +1,6 @@
-"""Uptime that daemons observed of their peers, each under its own node id; counters are absolute
-and never decrease.
+"""Uptime of peers, which each daemon stores under its own node id.
+
+Counters are absolute and never decrease.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import starmap
-from typing import Final
+from typing import Any, Final
 
 from warpseal.store.connection import Connection
 from warpseal.store.database import Database
@@ -21,26 +22,43 @@ _HOURS_PER_PRUNE: Final = 24
 _MAX_HOURS_READ: Final = 24 * 366
 
 # A row with larger counters stays, because the clock was set back or two daemons share an identity.
-_SAVE_HOUR, _SAVE_VALIDATION = (
-    f"{table.upsert_text} WHERE excluded.observed_ms >= {table.name}.observed_ms"
-    for table in (OBSERVED_HOURS, OBSERVED_VALIDATIONS)
-)
+_SAVE_HOUR: Final = f"""
+{OBSERVED_HOURS.upsert_text}
+WHERE excluded.observed_ms >= observed_hours.observed_ms
+"""
+_SAVE_VALIDATION: Final = f"""
+{OBSERVED_VALIDATIONS.upsert_text}
+WHERE excluded.observed_ms >= observed_validations.observed_ms
+"""
 _VALIDATIONS: Final = """
-SELECT validation_id, node_id, first_at, seen_at, observed_ms, connected_ms FROM observed_validations WHERE observer = ?
+SELECT validation_id, node_id, first_at, seen_at, observed_ms, connected_ms
+FROM observed_validations
+WHERE observer = ?
 """
 _HOURS: Final = """
-SELECT hour, node_id, observed_ms, connected_ms FROM observed_hours WHERE hour >= ? AND observer = ?
+SELECT hour, node_id, observed_ms, connected_ms
+FROM observed_hours
+WHERE hour >= ? AND observer = ?
 """
 _RECENT: Final = "SELECT DISTINCT node_id FROM observed_hours WHERE hour >= ? AND observer = ?"
-# Each hour is read by its key, because the rows of one node lie far apart: each hour is written
-# together.
+# Each hour is read by its key, because the rows of one node lie far apart: the rows of all nodes in
+# an hour are written together.
 _HOURS_OF: Final = """
-WITH RECURSIVE hours (hour) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT hour + 1 FROM hours WHERE hour < ?)
-SELECT hour, observed_ms, connected_ms FROM observed_hours
-WHERE hour IN (SELECT hour FROM hours) AND observer = ? AND node_id = ? ORDER BY hour
+WITH RECURSIVE hours (hour) AS (
+  SELECT CAST(? AS BIGINT)
+  UNION ALL
+  SELECT hour + 1 FROM hours WHERE hour < ?
+)
+SELECT hour, observed_ms, connected_ms
+FROM observed_hours
+WHERE hour IN (SELECT hour FROM hours) AND observer = ? AND node_id = ?
+ORDER BY hour
 """
 _CONNECTED: Final = """
-SELECT node_id, max(connected_ms) FROM observed_hours WHERE hour >= ? AND observer = ? GROUP BY node_id
+SELECT node_id, max(connected_ms)
+FROM observed_hours
+WHERE hour >= ? AND observer = ?
+GROUP BY node_id
 """
 _DELETE_UNSEEN: Final = "DELETE FROM observed_validations WHERE seen_at < ?"
 _OLDEST_HOUR: Final = "SELECT min(hour) FROM observed_hours"
@@ -48,8 +66,9 @@ _DELETE_HOURS: Final = "DELETE FROM observed_hours WHERE hour < ?"
 
 
 class UptimeRows:
-    """The observed uptime of all daemons of one store; observer: the node id of the observing
-    daemon.
+    """The uptime that the daemons of one store observed.
+
+    Each method takes as `observer` the node id of the daemon that observed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -102,7 +121,10 @@ class UptimeRows:
         )
 
     async def prune(self, before_hour: int, unseen_since_unix_s: float) -> bool:
-        """Delete some older rows of all observers; return whether there are more. Raises StoreDown."""
+        """Delete some old rows of all observers; return whether there are more.
+
+        Raises StoreDown.
+        """
         return await self._database.write(
             lambda connection: _prune(connection, before_hour, unseen_since_unix_s)
         )
@@ -111,8 +133,9 @@ class UptimeRows:
 def _writes_of(
     observer: NodeID, validations: Sequence[ValidationRow], hours: Sequence[HourRow]
 ) -> Iterator[Callable[[Connection], None]]:
-    """Yield writes of bounded size, rows in the order of their keys so that two daemons cannot
-    deadlock.
+    """Yield writes of bounded size.
+
+    Their rows are in the order of their keys, so that two daemons cannot deadlock.
     """
     validation_rows = [
         (
@@ -129,14 +152,16 @@ def _writes_of(
     hour_rows = [
         (row.hour, observer, row.node_id, row.observed_ms, row.connected_ms) for row in hours
     ]
-    for text, rows in (
-        (_SAVE_VALIDATION, sorted(validation_rows)),
-        (_SAVE_HOUR, sorted(hour_rows)),
-    ):
-        for begin in range(0, len(rows), _ROWS_PER_WRITE):
-            yield partial(
-                Connection.run_many, text=text, rows=rows[begin : begin + _ROWS_PER_WRITE]
-            )
+    yield from _bounded_writes(_SAVE_VALIDATION, sorted(validation_rows))
+    yield from _bounded_writes(_SAVE_HOUR, sorted(hour_rows))
+
+
+def _bounded_writes(
+    text: str, rows: Sequence[tuple[Any, ...]]
+) -> Iterator[Callable[[Connection], None]]:
+    for begin in range(0, len(rows), _ROWS_PER_WRITE):
+        part = rows[begin : begin + _ROWS_PER_WRITE]
+        yield partial(Connection.run_many, text=text, rows=part)
 
 
 def _load(
@@ -154,7 +179,9 @@ def _load(
 def _hours_of(
     connection: Connection, observer: NodeID, node_id: NodeID, hours: range
 ) -> list[HourRow]:
-    rows = connection.fetch(_HOURS_OF, hours[0], hours[-1], observer, node_id) if hours else ()
+    if not hours:
+        return []
+    rows = connection.fetch(_HOURS_OF, hours[0], hours[-1], observer, node_id)
     return [
         HourRow(hour, node_id, observed_ms, connected_ms)
         for hour, observed_ms, connected_ms in rows

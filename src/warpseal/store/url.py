@@ -47,18 +47,17 @@ class StoreKind(StrEnum):
 
 
 class MalformedStoreUrl(ValueError):
-    """Text that is no store url. The error does not contain the text, which may contain a password."""
+    """Text that is no store url; the error does not show the text, which may have a password."""
 
 
 class StoreUrl(Struct, frozen=True):
-    """One store.
+    """The location of one store.
 
+    text: URL with its secrets, which is never printed; `redacted` is the URL without them.
     path: path of a SQLite file.
-    text: with its secrets, never printed; `redacted` is without them.
-
     replicas: servers that follow this one, for reading.
-    schema: the PostgreSQL schema with its tables; "" stands for the first one of the user's search
-        path.
+    schema: PostgreSQL schema of its tables; an empty text stands for the first schema of the user's
+        search path.
     """
 
     kind: StoreKind
@@ -86,17 +85,16 @@ class StoreUrl(Struct, frozen=True):
 
     @property
     def redacted(self) -> str:
-        """The url for logs and pages: without passwords, and without a server's options but the
-        host.
-        """
+        """The url for logs and pages: without passwords, and without any option but the host."""
         if self.kind is not StoreKind.POSTGRESQL:
             return self.text
         parts = _split(self.text)
         user, at, host = parts.netloc.rpartition("@")
         name, colon, _ = user.partition(":")
         hosts = [option for option in parts.query.split("&") if option.startswith("host=")]
-        redacted = f"postgresql://{name}{colon and f':{_HIDDEN}'}{at}{host}{parts.path}"
-        return redacted + (f"?{hosts[0]}" if hosts else "")
+        password = f":{_HIDDEN}" if colon else ""
+        query = f"?{hosts[0]}" if hosts else ""
+        return f"postgresql://{name}{password}{at}{host}{parts.path}{query}"
 
     def redact(self, text: str) -> str:
         """Return `text`, such as a library's error, without this url's passwords."""
@@ -108,8 +106,10 @@ class StoreUrl(Struct, frozen=True):
 
 
 def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | None:
-    """Return where a database is: at a url, or without one in a folder; None without both.
+    """Return the URL of a database, or of its file in a folder; None without both.
 
+    text: URL of a setting; an empty text stands for the folder.
+    file_name: name of the file in the folder.
     Raises StoreUnusable.
     """
     if not text:
@@ -121,10 +121,11 @@ def resolve_url(text: str, folder: Path | None, file_name: str) -> StoreUrl | No
 
 
 def in_schema(url: StoreUrl, schema: str, read_urls: Iterable[str] = ()) -> StoreUrl:
-    """Return a URL whose transactions use the tables of a schema only, on PostgreSQL; else the same
-    URL.
+    """Return a URL whose transactions use the tables of one PostgreSQL schema only.
 
-    read_urls: of its replicas.
+    A file has no schemas: its URL stays as it is.
+
+    read_urls: URLs of its replicas.
     """
     if url.kind is StoreKind.SQLITE:
         return url
@@ -138,9 +139,7 @@ def is_server(text: str) -> bool:
 
 
 def tls_files(text: str) -> Iterator[tuple[str, Path]]:
-    """Yield the parameters of a `store-url` that name files of certificates and keys, with their
-    paths.
-    """
+    """Yield the parameters of a `store-url` that name certificates and keys, with their paths."""
     if is_server(text):
         for parameter, value in parse_qsl(_split(text).query):
             # System stands for the certificate authorities of the machine.

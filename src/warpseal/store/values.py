@@ -19,7 +19,8 @@ from warpseal.warp.l1_messages import RegisterL1Validator, bootstrap_validation_
 class StoredShare(Struct, frozen=True):
     """One validator's signature (96 bytes) by its key (48 bytes).
 
-    verified: checked alone; otherwise a candidate, which was at most decoded or checked in a sum.
+    verified: whether the share was checked alone. Other shares are candidates, which were at most
+        decoded or checked in a sum.
     """
 
     public_key: bytes
@@ -28,9 +29,7 @@ class StoredShare(Struct, frozen=True):
 
 
 class StoredSignature(Struct, frozen=True):
-    """An aggregate signature (96 bytes) and the keys of its signers (48 bytes each), in the given
-    order.
-    """
+    """An aggregate signature (96 bytes), and the keys of its signers (48 bytes each)."""
 
     public_keys: tuple[bytes, ...]
     signature: bytes
@@ -39,7 +38,7 @@ class StoredSignature(Struct, frozen=True):
 class ArchiveEntry(Struct, frozen=True):
     """The stored signatures, newest first, and shares of one message.
 
-    is_incomplete: they could not all be read.
+    is_incomplete: whether some of them could not be read.
     """
 
     signatures: tuple[StoredSignature, ...] = ()
@@ -50,8 +49,8 @@ class ArchiveEntry(Struct, frozen=True):
 class BlockRange(Struct, frozen=True):
     """Consecutive blocks of a chain that were read, from `low` to `high`, both included.
 
-    low_parent_id: the id that block `low` names as its parent; high_block_id: the id of block
-        `high`.
+    low_parent_id: id that block `low` names as its parent.
+    high_block_id: id of block `high`.
     """
 
     low: int
@@ -63,10 +62,10 @@ class BlockRange(Struct, frozen=True):
 class L1Transaction(Struct, frozen=True):
     """A transaction about an L1 that the P-Chain accepted.
 
-    position: within its block, from 0.
+    position: place within its block, from 0.
     time: time of the block, Unix seconds.
-    kind: the name of its type, such as "RegisterL1ValidatorTx".
-    raw: the signed bytes.
+    kind: name of its type, such as "RegisterL1ValidatorTx".
+    raw: bytes of the signed transaction.
     """
 
     tx_id: bytes
@@ -81,8 +80,9 @@ class L1Transaction(Struct, frozen=True):
 
 
 class BootstrapOrigin(Struct, frozen=True):
-    """A validation that began with the conversion of its subnet; index: among the initial
-    validators.
+    """A validation that began with the conversion of its subnet.
+
+    index: place among the initial validators.
     """
 
     subnet_id: SubnetID
@@ -90,7 +90,7 @@ class BootstrapOrigin(Struct, frozen=True):
 
     @property
     def validation_id(self) -> ValidationID:
-        """The validation with this origin."""
+        """The id of the validation with this origin."""
         return bootstrap_validation_id(self.subnet_id, self.index)
 
     @property
@@ -100,10 +100,10 @@ class BootstrapOrigin(Struct, frozen=True):
 
 
 class RegistrationOrigin(Struct, frozen=True):
-    """A validation that began with a registration; payload: the bytes of its RegisterL1Validator
-    message.
+    """A validation that began with a registration.
 
-    The properties raise MalformedMessage if `payload` is malformed.
+    payload: bytes of its RegisterL1Validator message; the properties raise MalformedMessage if they
+        are malformed.
     """
 
     payload: bytes
@@ -130,9 +130,10 @@ Origin = BootstrapOrigin | RegistrationOrigin
 
 
 class EagerTask(Struct, frozen=True):
-    """A message to be signed without a request, not before `due_at_unix_s`; attempts: so far.
+    """A message to be signed without a request, not before `due_at_unix_s`.
 
-    key: the id of the L1 transaction, or of the ICM message as its messenger counts it.
+    key: id of the L1 transaction, or the id that the messenger contract gave to the ICM message.
+    attempts: number of attempts that were made.
     """
 
     key: bytes
@@ -141,7 +142,10 @@ class EagerTask(Struct, frozen=True):
 
 
 class IcmTask(EagerTask, frozen=True):
-    """The unsigned bytes of an ICM message, until it is received or a time has come."""
+    """An ICM message to be signed until it is received, or until `ends_at_unix_s`.
+
+    message: bytes of the unsigned message.
+    """
 
     source: ChainID
     destination: ChainID
@@ -157,10 +161,11 @@ class AddressKind(StrEnum):
 
 
 class AddressRow(Struct, frozen=True):
-    """Where a node may be reached; ip: text. At most one row per node and kind.
+    """An address at which a node may be reached; a node has at most one row of each kind.
 
-    worked_at: Unix time at which it answered there, 0 for "signed".
-    signed_at: Unix seconds of the signature, for "worked" of the newest one known then, 0 for none.
+    worked_at: Unix time at which the node answered there; 0 for "signed".
+    signed_at: Unix time of the signature; for "worked" that of the newest signed address at that
+        time, 0 without one.
     """
 
     node_id: NodeID
@@ -174,7 +179,8 @@ class AddressRow(Struct, frozen=True):
 class StoreContents(Struct, frozen=True):
     """The numbers of stored rows.
 
-    size_bytes: on disk; evictable_bytes: the approximate part that may be evicted.
+    size_bytes: size on disk.
+    evictable_bytes: approximate size of the rows that may be evicted.
     """
 
     messages: int = 0
@@ -193,13 +199,12 @@ class StoreContents(Struct, frozen=True):
 class StoreStatus(Struct, frozen=True):
     """The status of the store.
 
-    url: without secrets; "off" if the store is off.
-
-    reason, down_since_unix_s: of a store that is down.
-    waiting_writes, waiting_bytes: in memory, not committed yet;
-    dropped_writes: dropped for want of memory while it was down.
-    size_bytes, evictable_bytes: at most about half a minute old, 0 before; evicted: messages and
-        addresses deleted since the start.
+    url: url without secrets; "off" if the store is off.
+    reason, down_since_unix_s: reason why the store is down, and time since when.
+    waiting_writes, waiting_bytes: writes in memory that are not committed yet.
+    dropped_writes: number of writes that did not fit into memory while the store was down.
+    size_bytes, evictable_bytes: sizes that are at most about half a minute old; 0 at first.
+    evicted: number of messages and addresses that were deleted since the start.
     """
 
     url: str
@@ -216,9 +221,9 @@ class StoreStatus(Struct, frozen=True):
 
 
 class ValidationRow(Struct, frozen=True):
-    """Counters of one validation (id of 32 bytes), in milliseconds. Times are Unix seconds.
+    """The counters of one validation (id of 32 bytes), in milliseconds.
 
-    first_at: when it was first observed; seen_at: when it was last known to be active.
+    first_at, seen_at: Unix times at which the validation was first observed, and last active.
     """
 
     validation_id: bytes
@@ -230,9 +235,9 @@ class ValidationRow(Struct, frozen=True):
 
 
 class HourRow(Struct, frozen=True):
-    """One hour of one node, in milliseconds.
+    """The counters of one node in one hour, in milliseconds.
 
-    hour: hours since 1970.
+    hour: number of hours since 1970.
     """
 
     hour: int
@@ -244,7 +249,7 @@ class HourRow(Struct, frozen=True):
 class StoredUptime(Struct, frozen=True):
     """The uptime with which a process starts.
 
-    recent_nodes: nodes that were observed lately.
+    recent_nodes: nodes that were observed in the last hours.
     """
 
     validations: tuple[ValidationRow, ...] = ()
@@ -269,12 +274,12 @@ class EventType(StrEnum):
 class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """An event as readers get it.
 
-    Ids of subnets and chains are base58-check, that of a Warp message is hex.
+    Ids of subnets and chains are base58-check, the id of a Warp message is hex.
 
-    type: an EventType, or of a newer daemon on the same store.
+    type: an EventType, or a type of a newer daemon on the same store.
     time: Unix seconds.
-    subnet_id: the L1, or the subnet that signs.
-    data: a JSON object; its keys depend on the type.
+    subnet_id: id of the L1, or of the subnet that signs.
+    data: JSON object whose keys depend on the type.
     """
 
     type: str
@@ -287,7 +292,7 @@ class Event(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
 
 
 class SigningBlockKind(StrEnum):
-    """What a message has in common with a signing block."""
+    """The property by which a signing block selects messages."""
 
     SOURCE_CHAIN = "source-chain"
     DESTINATION = "destination"
@@ -296,10 +301,11 @@ class SigningBlockKind(StrEnum):
 
 
 class SigningBlock(Struct, frozen=True, rename="camel"):
-    """A rule of the operator: messages with this value are not signed. createdAt: Unix seconds.
+    """A rule of the operator: messages with this value are not signed.
 
-    value: a blockchain id in base58-check, or the hex of an address or a message id, with 0x and in
+    value: blockchain id in base58-check, or the hex of an address or a message id, with 0x and in
         lower case.
+    created_at: Unix seconds.
     """
 
     kind: SigningBlockKind

@@ -1,7 +1,6 @@
 """The writes that wait in memory: bounded, in order, taken by the writer's thread in batches.
 
-The event loop adds shares in lists, which may wait half a second. Callers wait for signatures and
-calls.
+Shares may wait half a second. Callers wait for signatures and calls.
 """
 
 from __future__ import annotations
@@ -41,8 +40,9 @@ class AddShares(Struct):
 
 
 class JudgeShare(Struct):
-    """Whether a share, identified by its bytes, is valid: a bad one is deleted, a good one was
-    verified alone.
+    """The result of a verification: a bad share is deleted, a good one is marked as verified.
+
+    The stored share is changed only if its key and signature are these bytes.
     """
 
     message_id: MessageID
@@ -55,8 +55,9 @@ ShareUpdate = AddShares | JudgeShare
 
 
 class AddSignature(Struct):
-    """An aggregate signature; the writer's thread calls `done` when it is committed or the database
-    is down.
+    """An aggregate signature.
+
+    done: called by the writer's thread when the signature is committed or the database is down.
     """
 
     message: UnsignedMessage
@@ -66,17 +67,22 @@ class AddSignature(Struct):
 
 
 class WriteCall(Struct):
-    """Any other write, in its own transaction; `future` gets its result or exception."""
+    """Any other write, in its own transaction.
+
+    future: gets the result or the exception of `write`.
+    """
 
     write: Callable[[Connection], Any]
     future: Future[Any]
 
 
 class WriteBatch(Struct):
-    """The writes of one transaction; each call has its own.
+    """The writes of one transaction; each call has a transaction of its own.
 
+    pinned: messages that are kept for ever.
+    used: messages whose time of use changes.
     to_recount: messages that got a signature since their sizes were counted.
-    size_bytes: approximate, in memory.
+    size_bytes: approximate size in memory.
     """
 
     pinned: dict[MessageID, UnsignedMessage] = field(default_factory=dict)
@@ -118,24 +124,19 @@ class WriteBatch(Struct):
         self.size_bytes += newer.size_bytes
 
     def split(self) -> list[WriteBatch]:
-        """Return a batch for each entry but the calls, beginning with the entries that must not be
-        lost.
+        """Return a batch for each entry but the calls.
+
+        The entries that must not be lost come first.
         """
-        pinned = self.pinned.values()
-        return [
-            *(
-                WriteBatch(pinned={message.id: message}, size_bytes=_message_bytes(message))
-                for message in pinned
-            ),
-            *(
-                WriteBatch(signatures=[added], size_bytes=_signature_bytes(added))
-                for added in self.signatures
-            ),
-            *(
-                WriteBatch(updates=[update], size_bytes=_update_bytes(update))
-                for update in self.updates
-            ),
-        ]
+        batches: list[WriteBatch] = []
+        for message in self.pinned.values():
+            pinned = {message.id: message}
+            batches.append(WriteBatch(pinned=pinned, size_bytes=_message_bytes(message)))
+        for added in self.signatures:
+            batches.append(WriteBatch(signatures=[added], size_bytes=_signature_bytes(added)))
+        for update in self.updates:
+            batches.append(WriteBatch(updates=[update], size_bytes=_update_bytes(update)))
+        return batches
 
     def clear(self) -> None:
         """Remove everything but the calls."""
@@ -147,8 +148,8 @@ class WriteBatch(Struct):
 class WriteQueue:
     """The writes that are not committed yet. Every method may be called from any thread.
 
-    max_bytes: bound of its size; with 0 it drops every write but calls.
-    gather_s: how long entries may wait for others.
+    max_bytes: bound of the size; a queue with the bound 0 drops every write but calls.
+    gather_s: time for which entries may wait for others.
     """
 
     def __init__(self, max_bytes: int, gather_s: float) -> None:
@@ -182,18 +183,16 @@ class WriteQueue:
     def update_shares(self, update: ShareUpdate) -> None:
         """Add an update of shares, which may wait to be gathered with others."""
         with self._changed:
-            if self._make_room(
-                self._gathered, _update_bytes(update), durable=update.message_id in self._durable
-            ):
+            is_durable = update.message_id in self._durable
+            if self._make_room(self._gathered, _update_bytes(update), durable=is_durable):
                 self._gathered.updates.append(update)
                 self._gather()
 
     def mark_used(self, message_id: MessageID) -> None:
         """Mark a message as used now."""
         with self._changed:
-            if message_id not in self._gathered.used and self._make_room(
-                self._gathered, _ENTRY_BYTES
-            ):
+            is_new = message_id not in self._gathered.used
+            if is_new and self._make_room(self._gathered, _ENTRY_BYTES):
                 self._gathered.used.add(message_id)
                 self._gather()
 
@@ -204,7 +203,7 @@ class WriteQueue:
             self._gather()
 
     def pin(self, message: UnsignedMessage) -> None:
-        """Add a message whose shares and signatures are never evicted, nor dropped from this queue."""
+        """Add a message whose shares and signatures are never evicted, nor dropped from here."""
         with self._changed:
             self._durable[message.id] = None
             is_new = message.id not in self._urgent.pinned
@@ -234,10 +233,9 @@ class WriteQueue:
             self._changed.notify()
 
     def take(self, until: float) -> WriteBatch:
-        """Return the entries that are due, after waiting for some until `until` (of the monotonic
-        clock) at most.
+        """Wait for entries that are due, and return them; entries that are gathered stay.
 
-        Entries that are still being gathered stay.
+        until: time of the monotonic clock at which the wait ends.
         """
         with self._changed:
             while not (self._urgent.signatures or self._urgent.calls or self._is_gathered()):
@@ -252,8 +250,9 @@ class WriteQueue:
             return batch
 
     def put_back(self, batch: WriteBatch) -> None:
-        """Put back a batch that could not be written, before all newer entries and without its
-        calls.
+        """Put back a batch that could not be written, before all newer entries.
+
+        Its calls are left out.
         """
         with self._changed:
             batch.calls = []
@@ -266,8 +265,9 @@ class WriteQueue:
                 self._drop_evictable()
 
     def release(self) -> list[WriteCall]:
-        """End all waiting: signatures stay to be written later; return the calls, which the writer
-        fails.
+        """End the wait of all callers; return the calls, which the writer fails.
+
+        Signatures stay in the queue.
         """
         with self._changed:
             calls, self._urgent.calls = self._urgent.calls, []
@@ -282,24 +282,24 @@ class WriteQueue:
             self._changed.notify()
 
     def _gathered_at(self) -> float:
-        return (
-            float("inf")
-            if self._gathering_since is None
-            else self._gathering_since + self._gather_s
-        )
+        if self._gathering_since is None:
+            return float("inf")
+        return self._gathering_since + self._gather_s
 
     def _is_gathered(self) -> bool:
         return self._is_stopping or monotonic() >= self._gathered_at()
 
     def _make_room(self, batch: WriteBatch, size_bytes: int, *, durable: bool = False) -> bool:
-        """Count an entry for a batch if it fits, after dropping evictable entries if necessary;
-        return whether it does.
+        """Count an entry for a batch if there is room for it; return whether there is.
 
-        durable: never evicted.
+        Evictable entries are dropped first if necessary.
+
+        durable: whether the entry is never evicted.
         """
         if self.size_bytes + size_bytes > self._max_bytes:
             self._drop_evictable()
-            if self.size_bytes + size_bytes > self._max_bytes * (_DURABLE_FACTOR if durable else 1):
+            factor = _DURABLE_FACTOR if durable else 1
+            if self.size_bytes + size_bytes > self._max_bytes * factor:
                 self.dropped += 1
                 return False
         batch.size_bytes += size_bytes

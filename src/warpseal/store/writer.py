@@ -1,8 +1,6 @@
-"""The thread that writes: it gathers writes, commits them, and keeps them in memory while the
-database is down.
+"""The thread that writes: it commits writes, and keeps them in memory while the database is down.
 
-A failure of the database is not raised. The store is down then, which is logged once, and the
-writer reconnects.
+A failure of the database is not raised: it is logged once, and the writer reconnects.
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ CommitObserver = Callable[[int, float], None]
 
 
 class StoreWriter:
-    """Writes the queue.
+    """Writes the entries of its queue.
 
-    prepare: upgrades the database when it first answers and after each failure.
-
+    prepare: upgrades the database when it first answers and after each failure; returns the schema
+        version.
     describe: returns an error's text without secrets.
     """
 
@@ -84,7 +82,7 @@ class StoreWriter:
 
     @property
     def uncommitted(self) -> int:
-        """How many writes are not committed yet."""
+        """The number of writes that are not committed yet."""
         return self.queue.writes + self._committing
 
     @property
@@ -127,8 +125,9 @@ class StoreWriter:
         self._engine.dispose()
 
     def call(self, write: Callable[[Connection], T]) -> Future[T]:
-        """Run `write` in its own transaction; the future raises StoreDown, at once while the store
-        is down.
+        """Run `write` in its own transaction.
+
+        The future raises StoreDown, at once while the store is down.
         """
         future: Future[T] = Future()
         if self._failure is not None:
@@ -173,9 +172,9 @@ class StoreWriter:
             self._write(batch)
             self._committing = 0
             if time.monotonic() >= maintain_at and self.is_up:
-                maintain_at = time.monotonic() + (
-                    0.0 if self._maintain() else self._settings.prune_interval_s
-                )
+                has_more = self._maintain()
+                pause_s = 0.0 if has_more else self._settings.prune_interval_s
+                maintain_at = time.monotonic() + pause_s
 
     def _is_over(self) -> bool:
         if not self._stopping.is_set():
@@ -217,9 +216,8 @@ class StoreWriter:
             rows = write(connection, batch, time.time())
             if batch.signatures:
                 # Last, because the lock of the event log is held until the commit.
-                add_events(
-                    connection, [message_signed(added, time.time()) for added in batch.signatures]
-                )
+                events = [message_signed(added, time.time()) for added in batch.signatures]
+                add_events(connection, events)
         if batch.signatures:
             self.on_events()
         if batch.is_signed_only:
@@ -248,8 +246,10 @@ class StoreWriter:
             connection.close()
 
     def _commit_piecemeal(self, batch: WriteBatch) -> DriverError | None:
-        """Write entry by entry, skipping those that the database refuses; `batch` keeps the others
-        that failed.
+        """Write entry by entry; return the failure that ended it.
+
+        Entries that the database refuses are dropped. After a failure `batch` has the entries that
+        are not written.
         """
         pieces = batch.split()
         batch.clear()
