@@ -81,6 +81,8 @@ class QuietNode:
 class NoStatus:
     """The status of nothing."""
 
+    document_class = StatusDocument
+
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         """Return an empty document."""
         return StatusDocument("", "", "", ready=False)

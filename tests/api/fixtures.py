@@ -277,6 +277,7 @@ class ScriptedStatus:
     document: StatusDocument = EMPTY_STATUS
     calls: list[bool] = field(default_factory=list)
     turns: int = 1
+    document_class: type[StatusDocument] = StatusDocument
 
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         self.calls.append(with_addresses)

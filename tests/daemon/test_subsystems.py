@@ -10,18 +10,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.eventually import until
-from warpseal.api.status.document import ChainSummary
+from warpseal.api.openapi.document import document
+from warpseal.api.status.document import ChainSummary, StatusSection
 from warpseal.api.status.probe_bodies import StoreState
+from warpseal.api.status.probes import ProbeEndpoints
 from warpseal.config.keys import Config
 from warpseal.config.load import load
 from warpseal.daemon import subsystems
 from warpseal.daemon.metering import open_metering
 from warpseal.daemon.registries import Registries, StatusRequest
+from warpseal.daemon.status import DaemonStatus
 from warpseal.daemon.subsystems import Stage, Subsystem, find_rows, open_stage
 from warpseal.ops.logs.loggers import DaemonLoggers
+from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.base import UNSET
 
 NODES = {
@@ -142,6 +147,33 @@ async def test_sections_of_the_status_are_merged_and_their_chains_are_listed_tog
     assert [chain.name for chain in fields.pop("chains")] == ["c", "p-chain"]
     assert fields.pop("node_id").endswith("Z")
     assert fields == {"proposed_height": "7", "network_id": 5}
+
+
+class LagSection(StatusSection, frozen=True):
+    """Fields that a part of the daemon declares."""
+
+    loop_lag_ms: int | None = None
+
+
+async def test_a_section_adds_the_fields_that_it_declares_to_the_document_and_its_description(
+    tmp_path: Path,
+) -> None:
+    registries = Registries(config_of(tmp_path), DaemonLoggers())
+    probes = ProbeEndpoints(registries.health, registries.ready)
+    status = DaemonStatus(registries, probes, ChainAliases())
+    before = msgspec.json.decode(msgspec.json.encode(await status.collect(with_addresses=True)))
+
+    async def read(request: StatusRequest) -> Mapping[str, Any]:
+        return {"loop_lag_ms": 7}
+
+    registries.status.register(read, LagSection)
+    after = msgspec.json.decode(msgspec.json.encode(await status.collect(with_addresses=True)))
+    assert list(after) == [*before, "loopLagMs"]
+    assert after["loopLagMs"] == 7
+    plain = document()["components"]["schemas"]["StatusDocument"]
+    described = document(None, status.document_class)["components"]["schemas"]["StatusDocument"]
+    assert list(described["properties"]) == [*plain["properties"], "loopLagMs"]
+    assert described["description"] == plain["description"]
 
 
 async def test_ready_has_the_fields_that_are_registered(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def api_app(
         *status.routes(),
         *data.routes(),
         *data.metrics_routes(),
-        *ApiExplorer(aggregator.network).routes(),
+        *ApiExplorer(aggregator.network, status.document_class).routes(),
     ]
     return _app(routes, settings, metrics, Middleware(CorsMiddleware, settings=settings))
 

@@ -13,7 +13,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from warpseal.api.http.startup_gate import StartupGate
-from warpseal.api.status.document import utc_text
+from warpseal.api.status.document import (
+    StatusDocument,
+    StatusSection,
+    extend_document,
+    utc_text,
+)
 from warpseal.api.status.probe_bodies import ReadyFields
 from warpseal.config.keys import Config
 from warpseal.metrics.registry import Metrics
@@ -45,7 +50,7 @@ class StatusRequest(Struct, frozen=True):
         )
 
 
-StatusSection = Callable[[StatusRequest], Awaitable[Mapping[str, Any]]]
+ReadSection = Callable[[StatusRequest], Awaitable[Mapping[str, Any]]]
 """Returns fields of the status document by their names.
 
 The chains of several sections are listed together.
@@ -55,25 +60,34 @@ The chains of several sections are listed together.
 class StatusSections:
     """The sections of the status document.
 
-    unix_clock: Unix seconds.
+    document_class: class of the document, with the fields that parts of the daemon declare.
+    unix_clock: function that returns Unix seconds.
     """
 
     def __init__(self, unix_clock: Callable[[], float] = time.time) -> None:
-        self._sections: list[StatusSection] = []
+        self.document_class = StatusDocument
+        self._sections: list[ReadSection] = []
+        self._declared: list[type[StatusSection]] = []
         self._unix_clock = unix_clock
         self._offset_s = 0.0
 
-    def register(self, section: StatusSection) -> None:
-        """Add a section."""
-        self._sections.append(section)
+    def register(self, read: ReadSection, declared: type[StatusSection] | None = None) -> None:
+        """Add a section.
+
+        declared: fields of the section that StatusDocument lacks.
+        """
+        self._sections.append(read)
+        if declared is not None:
+            self._declared.append(declared)
+            self.document_class = extend_document(self._declared)
 
     async def read(self, *, with_addresses: bool) -> dict[str, Any]:
         """Return the fields of all sections."""
         self._update_offset()
         request = StatusRequest(with_addresses, self._offset_s)
         fields, chains = dict[str, Any](), list[Any]()
-        for section in tuple(self._sections):
-            part = dict(await section(request))
+        for read in tuple(self._sections):
+            part = dict(await read(request))
             chains += part.pop("chains", ())
             fields |= part
         return {**fields, "chains": chains}

@@ -33,6 +33,11 @@ class DaemonStatus:
             id_text(chain.blockchain_id): chain.info.chain_name for chain in evm_chains
         }
 
+    @property
+    def document_class(self) -> type[StatusDocument]:
+        """The class of the document, with the fields that subsystems declare."""
+        return self._registries.status.document_class
+
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         """Return the document; other callbacks of the event loop run in between.
 
@@ -46,7 +51,7 @@ class DaemonStatus:
         ]
         fields["chains"] = sorted(chains, key=_chain_order)
         reasons = self._probes.reasons()
-        return StatusDocument(
+        return registries.status.document_class(
             version=__version__,
             started_at=utc_text(registries.started_at),
             time=utc_text(time.time()),

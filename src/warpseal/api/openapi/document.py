@@ -62,6 +62,7 @@ from warpseal.api.signing import operations as signing_operations
 from warpseal.api.signing.endpoints import RunningNetwork
 from warpseal.api.signing.operations import REQUEST_BODIES
 from warpseal.api.status import operations as status_operations
+from warpseal.api.status.document import StatusDocument
 from warpseal.api.status.operations import PAGES, SERVICE
 from warpseal.version import __version__
 
@@ -97,13 +98,17 @@ _ROWS_BEHIND_DATA: Final = (
 )
 
 
-def document(network: RunningNetwork | None = None) -> dict[str, Any]:
+def document(
+    network: RunningNetwork | None = None, status_class: type[StatusDocument] = StatusDocument
+) -> dict[str, Any]:
     """Return the whole document, JSON-ready.
 
-    network: of the examples; None: the simulated one.
+    network: network of the examples; None: the simulated network.
+    status_class: class of the status document of this daemon.
     """
     examples = load_examples() if network is None else examples_of(network)
-    _, components = msgspec.json.schema_components(_RESOURCES, ref_template=COMPONENT)
+    resources = [status_class if kind is StatusDocument else kind for kind in _RESOURCES]
+    _, components = msgspec.json.schema_components(resources, ref_template=COMPONENT)
     paths = {
         **describe_paths(_ROWS_BEFORE_DATA),
         **_data_paths(),

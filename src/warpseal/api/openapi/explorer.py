@@ -25,6 +25,9 @@ from warpseal.version import __version__
 
 if TYPE_CHECKING:
     from warpseal.api.signing.endpoints import RunningNetwork
+    from warpseal.api.status.document import StatusDocument
+
+    _Subject = tuple[RunningNetwork | None, type[StatusDocument]]
 
 _DOCUMENT: Final = "api.openapi.document:document"
 """The function that builds the document. Its module loads the resources and handlers of all
@@ -57,13 +60,19 @@ _UNCHANGING: Final = "public, max-age=31536000, immutable"
 class ApiExplorer:
     """Serves the document, the page and its files.
 
-    network: of the document's examples; None: while the daemon starts.
+    network: function that returns the network of the examples; None while the daemon starts.
+    status_class: function that returns the class of the status document.
     """
 
-    def __init__(self, network: Callable[[], RunningNetwork | None]) -> None:
+    def __init__(
+        self,
+        network: Callable[[], RunningNetwork | None],
+        status_class: Callable[[], type[StatusDocument]],
+    ) -> None:
         self._network = network
+        self._status_class = status_class
         self._assets: dict[str, EncodedBody] = {}
-        self._document: tuple[RunningNetwork | None, EncodedBody] | None = None
+        self._document: tuple[_Subject, EncodedBody] | None = None
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -76,12 +85,10 @@ class ApiExplorer:
 
     async def document(self, request: Request) -> Response:
         """GET /openapi.json, and /api-json."""
-        network = self._network()
-        if self._document is None or self._document[0] != network:
-            self._document = (
-                network,
-                EncodedBody(await asyncio.to_thread(_encode_document, network)),
-            )
+        subject = self._network(), self._status_class()
+        if self._document is None or self._document[0] != subject:
+            body = EncodedBody(await asyncio.to_thread(_encode_document, *subject))
+            self._document = subject, body
         return await self._document[1].respond(request, JSON, _REVALIDATED)
 
     async def page(self, request: Request) -> Response:
@@ -108,9 +115,9 @@ class ApiExplorer:
         return self._assets[name]
 
 
-def _encode_document(network: RunningNetwork | None) -> bytes:
+def _encode_document(network: RunningNetwork | None, status_class: type[StatusDocument]) -> bytes:
     """Return the document as JSON."""
-    return msgspec.json.encode(load(_DOCUMENT)(network))
+    return msgspec.json.encode(load(_DOCUMENT)(network, status_class))
 
 
 def _read_asset(name: str) -> bytes:

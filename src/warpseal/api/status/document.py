@@ -7,10 +7,11 @@ fractions. Fields that are not known, or do not apply, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
 
 import msgspec
+from msgspec.structs import fields
 
 from warpseal.resources.evm import describe_trace_gap
 from warpseal.runtime.go_time import rfc3339
@@ -317,6 +318,30 @@ class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     usage: list[RouteUsage] = msgspec.field(default_factory=list)
     validators: list[ValidatorStatus] = msgspec.field(default_factory=list)
     omitted_validators: int = 0
+
+
+class StatusSection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Fields of the document that a part of the daemon declares, which the page does not show.
+
+    Each field has an immutable default, which the document leaves out.
+    """
+
+
+def extend_document(sections: Iterable[type[StatusSection]]) -> type[StatusDocument]:
+    """Return the class of the document with the fields of these sections behind its own."""
+    declared = [
+        (field.name, field.type, field.default) for section in sections for field in fields(section)
+    ]
+    document = msgspec.defstruct(
+        StatusDocument.__name__,
+        declared,
+        bases=(StatusDocument,),
+        namespace={"__doc__": StatusDocument.__doc__},
+        frozen=True,
+        rename="camel",
+        omit_defaults=True,
+    )
+    return cast("type[StatusDocument]", document)
 
 
 def utc_text(unix_s: float) -> str:

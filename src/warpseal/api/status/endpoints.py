@@ -20,7 +20,7 @@ from warpseal.api.http.event_stream import WRITE_TIMEOUT_S, EventStreams
 from warpseal.api.http.middleware import is_from_this_machine
 from warpseal.api.http.responses import JSON, NO_STORE
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.status.document import STATUS_PATH
+from warpseal.api.status.document import STATUS_PATH, StatusDocument
 from warpseal.api.status.feed import StatusFeed, StatusSource
 from warpseal.api.status.page import POLICY
 
@@ -54,6 +54,7 @@ class StatusEndpoints:
         interval_s: float = 2.0,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
+        self._source = source
         self._is_public = settings.public_page
         self._hosts = hosts
         self._metrics_port = metrics_port
@@ -71,6 +72,10 @@ class StatusEndpoints:
             audience: EventStreams(stopping, MAX_STREAMS, MAX_STREAMS_PER_CLIENT, write_timeout_s)
             for audience in self._feeds
         }
+
+    def document_class(self) -> type[StatusDocument]:
+        """Return the class of the status document, for the OpenAPI document."""
+        return self._source.document_class
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -27,6 +27,10 @@ _KEY: Final = "status"
 class StatusSource(Protocol):
     """Collects the document."""
 
+    @property
+    def document_class(self) -> type[StatusDocument]:
+        """The class of the document, with the fields that parts of the daemon declare."""
+
     async def collect(self, *, with_addresses: bool) -> StatusDocument:
         """Return the current document.
 
