@@ -1,5 +1,5 @@
-"""Every metric's name, labels and buckets. docs/metrics.md lists them all.
+"""Counts events, reads the samples that parts of the daemon declare, and writes the metrics page.
 
-Start with `registry.Metrics`, which counts reported events and writes the page. `samples` declares
-the series that are read from other packages at each scrape, `reference` the reference aggregator's.
+Start with `registry.Metrics`. `samples` says how a part declares its metrics, and `reference` has
+the series of the reference aggregator. docs/metrics.md lists all metrics.
 """

@@ -8,8 +8,24 @@ from typing import Any
 
 from warpseal.api.openapi.describe import METHODS
 from warpseal.api.openapi.document import document
+from warpseal.api.status.document import StatusSection, extend_document
+from warpseal.daemon.subsystems import SUBSYSTEMS, load
 
-DOCUMENT = document()
+
+def _document_of_all_subsystems() -> dict[str, Any]:
+    """Return the document of a daemon that has every subsystem of the table."""
+    for row in SUBSYSTEMS:
+        load(row.module)
+    # Tests declare sections as well.
+    sections = [
+        section
+        for section in StatusSection.__subclasses__()
+        if section.__module__.startswith("warpseal.")
+    ]
+    return document(None, extend_document(sections))
+
+
+DOCUMENT = _document_of_all_subsystems()
 
 
 @dataclass(frozen=True)
