@@ -83,8 +83,9 @@ async def render_rows(
 ) -> Rows:
     """Return the rows of all validators, the missing ones first.
 
-    Other callbacks run in between. Of an `earlier` document the `rendered` rows are used again, for
-    validators that did not change.
+    Other callbacks run in between.
+    before, rendered: an earlier document and the HTML of its rows, which is used again for
+        validators that did not change.
     """
     # The first time takes 90 ms, in which other threads have their turns.
     macros = await asyncio.to_thread(load_macros)
