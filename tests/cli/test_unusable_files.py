@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_lone_logs import COMMANDS
+from tests.cli.test_orphaned_sqlite_logs import COMMANDS
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import GENESIS_PARENT, History
 from tests.index.evm.test_histories import write
