@@ -341,9 +341,7 @@ async def test_failures_are_counted_by_the_references_kinds() -> None:
     assert page["signature_aggregator_failures_to_connect_to_sufficient_stake", ()] == 1
 
 
-async def test_no_series_has_a_creation_time_and_the_references_counters_have_no_total_suffix() -> (
-    None
-):
+async def test_no_series_has_a_creation_time_and_reference_counters_have_no_total_suffix() -> None:
     text = await text_of(full_metrics())
     assert "_created" not in text
     assert not re.search(r"(signature_aggregator|timeoutmanager|msgcreator)_\w+_total", text)

@@ -317,9 +317,7 @@ def test_refusals_right_after_the_start_do_not_blame_the_start() -> None:
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_a_quorum_that_no_connection_can_bring_right_after_the_start_does_not_blame_the_start() -> (
-    None
-):
+def test_a_quorum_that_no_connection_can_bring_is_not_blamed_on_the_start() -> None:
     async def steps(setup: AggregatorSetup) -> None:
         setup.network.started_s_ago = 3.2
         setup.network.disconnected.add(node(1))

@@ -61,7 +61,7 @@ async def read_archive_entry(
             await asyncio.sleep(0.02)
 
 
-def test_a_daemon_serves_the_signature_of_its_predecessor_though_weights_changed_and_a_key_joined(
+def test_a_daemon_serves_its_predecessors_signature_though_the_set_has_changed(
     tmp_path: Path,
 ) -> None:
     numbers = sorted(

@@ -303,9 +303,7 @@ def test_no_proposed_height_is_no_node() -> None:
     assert driver.resolve(request(height=7)).height == 7
 
 
-def test_the_height_of_an_epoch_that_is_known_as_such_is_looked_up_nowhere_and_never_too_old() -> (
-    None
-):
+def test_the_known_height_of_an_epoch_is_looked_up_nowhere_and_never_too_old() -> None:
     driver = ResolverDriver()
     driver.sets.oldest = HEIGHT
     driver.sets.by_height = {HEIGHT - 9: OLDER}

@@ -59,9 +59,7 @@ def test_a_timeout_beyond_the_bounds_is_refused(timeout_s: float) -> None:
     run(main())
 
 
-def test_the_longest_timeout_is_within_the_bounds_when_it_is_what_remains_until_a_deadline() -> (
-    None
-):
+def test_the_longest_timeout_is_within_bounds_when_it_remains_until_a_deadline() -> None:
     settings = AggregationSettings()
     deadline = INEXACT_NOW + settings.max_timeout_s
     assert deadline - INEXACT_NOW > settings.max_timeout_s

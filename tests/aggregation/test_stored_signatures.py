@@ -318,9 +318,7 @@ def test_shares_of_keys_that_are_not_in_the_set_are_left_alone() -> None:
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
-def test_after_a_restart_in_the_middle_of_a_collection_only_the_missing_validators_are_asked() -> (
-    None
-):
+def test_after_a_restart_during_a_collection_only_missing_validators_are_asked() -> None:
     archive = MemoryArchive()
 
     async def main() -> None:

@@ -34,9 +34,7 @@ async def test_metrics_are_on_the_metrics_port_only() -> None:
         assert (response.status, (await response.json())["code"]) == (404, "not_found")
 
 
-async def test_the_event_loop_runs_while_the_metrics_page_of_a_thousand_validators_is_encoded() -> (
-    None
-):
+async def test_the_event_loop_runs_while_a_metrics_page_of_1000_validators_is_encoded() -> None:
     metrics = Metrics()
     for outcome in ("ok", "quorum_not_reached", "quorum_impossible", "node_unavailable"):
         metrics.observe_aggregation(outcome, dict.fromkeys(("validators", "collect", "total"), 0.1))

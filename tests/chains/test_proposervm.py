@@ -81,9 +81,7 @@ def test_the_signature_is_no_part_of_the_id() -> None:
     )
 
 
-def test_a_granite_block_has_the_documented_fields_and_is_implausible_with_an_epoch_of_zeros() -> (
-    None
-):
+def test_a_granite_block_has_the_documented_fields_and_no_epoch_of_zeros() -> None:
     outer = parse_proposervm_block(ZERO_EPOCH)
     assert isinstance(outer, ProposedBlock)
     assert outer.parent_id == b"\x01" + bytes(31)

@@ -80,9 +80,7 @@ def test_a_wrong_flag_is_wrong_usage(
     assert reason in capsys.readouterr().err
 
 
-async def test_the_id_of_a_chain_is_that_of_its_url_else_of_its_warp_contract_else_its_evm_chain_id() -> (
-    None
-):
+async def test_the_id_of_a_chain_is_of_its_url_else_its_warp_contract_else_evm_chain_id() -> None:
     in_url, in_contract = bytes([1]) * 32, bytes([2]) * 32
     replies: dict[str, bytes | None] = {
         "warp": in_contract,

@@ -107,9 +107,7 @@ async def test_rules_are_those_of_the_time_of_the_next_block() -> None:
         assert (await lookup.destinations.resolve(L1_CHAIN)).rules.quorum == 80
 
 
-async def test_a_disabled_precompile_is_refused_and_no_configuration_means_the_default_rules() -> (
-    None
-):
+async def test_a_disabled_precompile_is_refused_and_no_configuration_means_default_rules() -> None:
     disabled = {"warpConfig": {"blockTimestamp": 0, "disable": True}}
     node = ChainNode(configs={L1_CHAIN: RECORDED_CONFIGS[L1_CHAIN] | disabled})
     async with destinations_over(node) as lookup:
@@ -118,9 +116,7 @@ async def test_a_disabled_precompile_is_refused_and_no_configuration_means_the_d
         assert (await lookup.destinations.resolve(C_CHAIN)).rules == WarpRules()
 
 
-async def test_a_chain_is_asked_for_its_epoch_each_second_and_for_its_rules_each_half_minute() -> (
-    None
-):
+async def test_a_chain_is_asked_for_its_epoch_each_second_and_its_rules_each_half_minute() -> None:
     node = ChainNode()
     async with destinations_over(node) as lookup:
         for after_s in (0.0, 0.5, 0.4, 0.4, 29.0):
@@ -157,9 +153,7 @@ async def test_a_forged_epoch_does_not_hide_the_epoch_before_the_current_one_for
             assert (None if previous is None else previous.number) == expected
 
 
-async def test_an_unknown_chain_is_named_and_a_chain_without_nodes_names_the_missing_setting() -> (
-    None
-):
+async def test_an_unknown_chain_is_named_and_one_without_nodes_names_the_missing_setting() -> None:
     bare = RecordedNode(paths=("/ext/P", "/ext/bc/P", "/ext/info"))
     async with destinations_over(bare) as lookup:
         with pytest.raises(UnknownChain):
@@ -173,9 +167,7 @@ async def test_an_unknown_chain_is_named_and_a_chain_without_nodes_names_the_mis
         assert "127.0.0.1" not in f"{error.value}{error.value.detail}"
 
 
-async def test_a_node_that_serves_no_proposervm_at_all_does_not_make_a_chain_one_without_it() -> (
-    None
-):
+async def test_a_node_that_serves_no_proposervm_does_not_make_a_chain_one_without_it() -> None:
     hidden = {method: lambda _: web.Response(status=404) for method in (EPOCH, PROPOSED)}
     async with destinations_over(ChainNode(hidden)) as lookup:
         with pytest.raises(DestinationUnavailable, match="no configured node reports its epoch"):

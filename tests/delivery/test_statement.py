@@ -135,9 +135,7 @@ async def test_a_registration_that_was_delivered_is_not_accepted_again() -> None
     )
 
 
-async def test_a_registration_of_a_removed_validation_is_known_from_the_stored_transactions() -> (
-    None
-):
+async def test_a_registration_of_a_removed_validation_is_read_from_stored_transactions() -> None:
     gone = {VALIDATOR: missing}
     assert (await check(REGISTRATION, replies=gone, now=BEFORE_EXPIRY)).accepted
     stored = Records(
@@ -276,9 +274,7 @@ async def test_a_weight_change_needs_a_nonce_that_was_not_used(
     assert (statement.accepted, (statement.reason or None)) == (refusal is None, refusal)
 
 
-async def test_a_validation_that_is_gone_means_delivered_for_a_removal_and_refused_otherwise() -> (
-    None
-):
+async def test_a_removed_validation_means_delivered_for_a_removal_and_refused_otherwise() -> None:
     assert (await check(REMOVAL)).reason == "already_delivered"
     gone = L1ValidatorWeight.parse(AddressedCall.parse(REMOVAL.payload).payload)
     assert (await check(from_manager(replace(gone, weight=5)))).reason == "no_validation"

@@ -66,9 +66,7 @@ def test_a_quorum_of_zero_and_a_missing_quorum_mean_the_default(config: dict[str
     )
 
 
-def test_without_a_configuration_subnet_evm_verifies_nothing_and_coreth_does_from_durango_on() -> (
-    None
-):
+def test_without_a_configuration_subnet_evm_verifies_nothing_but_coreth_does() -> None:
     assert rules_at(10, FEES | {"upgrades": {}}) is None
     assert rules_at(10, FEES | {"warpConfig": None}) is None
     assert rules_at(10, FEES | {"warpConfig": warp(None)}) is None

@@ -83,7 +83,7 @@ def weights_of(reply: Reply) -> dict[str, tuple[str, str, bool]]:
     }
 
 
-async def test_a_message_is_signed_by_the_right_subnet_for_the_quorum_and_the_epoch_of_its_destination(
+async def test_a_message_is_signed_by_the_subnet_and_for_the_epoch_of_its_destination(
     tmp_path: Path,
 ) -> None:
     async with (

@@ -150,7 +150,7 @@ async def test_a_message_by_transaction_is_for_the_epoch_that_the_report_names(
         assert reply.body["report"]["pChainHeight"] == reply.body["report"]["epoch"]["pChainHeight"]
 
 
-async def test_a_message_by_transaction_is_signed_for_the_epoch_that_begins_while_validators_refuse_it(
+async def test_a_message_by_transaction_is_signed_for_an_epoch_that_begins_meanwhile(
     tmp_path: Path,
 ) -> None:
     plan = replace(L1_PLAN, l1s=(L1Plan(validators=4, idle=True),))

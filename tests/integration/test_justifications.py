@@ -40,7 +40,7 @@ async def test_without_a_signing_subnet_the_primary_network_signs_for_the_p_chai
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
-async def test_a_wrong_justification_fails_without_a_hint_at_another_set_that_would_refuse_it_as_well(
+async def test_a_wrong_justification_fails_without_a_hint_at_another_set_that_refuses_it(
     tmp_path: Path,
 ) -> None:
     async with run_network(PLAN) as network, run_daemon(build_config(network, tmp_path)) as daemon:

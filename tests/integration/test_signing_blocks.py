@@ -161,7 +161,7 @@ async def expect_refused(daemon: Daemon, message: Any, kind: str) -> None:
         assert REASON in str(reply.body)
 
 
-async def test_a_block_holds_on_all_daemons_of_a_store_also_while_its_server_is_down_and_after_a_start_without_it(
+async def test_a_block_holds_on_all_daemons_of_a_store_also_while_its_server_is_down(
     tmp_path: Path, postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     keys = {"store-url": postgres_url, "admin-token": TOKEN}

@@ -170,9 +170,7 @@ async def test_two_nodes_that_agree_on_a_lie_win() -> None:
     assert observer.counts == {(0, SETS): 1}
 
 
-async def test_without_enough_equal_replies_the_error_has_the_classes_and_no_node_is_blamed() -> (
-    None
-):
+async def test_without_enough_equal_replies_the_error_has_classes_and_blames_no_node() -> None:
     nodes = RecordedNode(), RecordedNode({SETS: heavier_set}), RecordedNode({SETS: {}})
     observer = Contradictions()
     async with open_agreeing(*nodes, observer=observer) as upstream:
@@ -274,9 +272,7 @@ async def test_a_subnet_and_its_chains_come_from_the_nodes_that_agree() -> None:
         assert observer.counts[0, method] == 1
 
 
-async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_the_others() -> (
-    None
-):
+async def test_a_node_that_denies_existing_data_is_blamed_only_at_the_height_of_others() -> None:
     def missing(_: Any) -> Any:
         raise RefusedCall("not found")
 
@@ -304,9 +300,7 @@ async def test_a_node_that_does_not_know_of_a_conversion_yet_is_no_liar() -> Non
     assert observer.counts == {}
 
 
-async def test_a_node_that_forges_the_height_of_a_lagging_one_does_not_put_the_blame_on_it() -> (
-    None
-):
+async def test_a_node_that_forges_the_height_of_a_lagging_node_puts_no_blame_on_it() -> None:
     lagging = RecordedNode({SUBNET: subnet_without_conversion(), HEIGHT: {"height": "3"}})
     framing, observer = RecordedNode({HEIGHT: {"height": "3"}}), Contradictions()
     async with open_agreeing(framing, lagging, RecordedNode(), observer=observer) as upstream:
@@ -428,9 +422,7 @@ async def test_members_that_change_while_nodes_are_read_are_compared_again() -> 
     assert observer.counts == {}
 
 
-async def test_a_list_of_validators_without_the_right_ones_is_never_used_even_at_a_forged_height() -> (
-    None
-):
+async def test_a_list_without_the_right_validators_is_not_used_even_at_a_forged_height() -> None:
     none: dict[str, list[Any]] = {"validators": []}
     liar = RecordedNode({CURRENT: none, HEIGHT: {"height": str(10**9)}})
     async with open_agreeing(liar, RecordedNode()) as upstream:

@@ -45,9 +45,7 @@ async def own_node(own: RecordedNode) -> AsyncIterator[ChainRpcClient]:
         yield connect(session, build_settings(refusing_uri(), evm_chains=chains)).chain_rpc
 
 
-async def test_a_configuration_and_a_block_time_are_read_from_the_node_that_runs_the_chain() -> (
-    None
-):
+async def test_a_configuration_and_a_block_time_are_read_from_a_node_that_runs_the_chain() -> None:
     replies = {
         "eth_getChainConfig": CONFIG,
         "eth_getBlockByNumber": {"number": "0x1", "timestamp": "0x6b01"},

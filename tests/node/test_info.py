@@ -175,9 +175,7 @@ async def test_the_duration_of_an_epoch_comes_from_a_node_or_from_the_network() 
                 assert await upstream.info.epoch_duration_s() == duration_s
 
 
-async def test_a_node_from_before_granite_names_no_duration_and_one_without_epochs_names_0() -> (
-    None
-):
+async def test_a_node_before_granite_names_no_duration_and_one_without_epochs_names_0() -> None:
     for upgrades, duration_s in (
         ({}, 30),
         ({"graniteEpochDuration": None}, 30),

@@ -118,9 +118,7 @@ async def test_delegation_fees_are_rounded_in_favour_of_the_validator() -> None:
     )
 
 
-async def test_rewards_that_an_auto_renewed_validator_restaked_are_among_those_that_it_may_get() -> (
-    None
-):
+async def test_restaked_rewards_of_an_auto_renewed_validator_are_among_those_it_may_get() -> None:
     recorded = node(
         accruedDelegateeReward="7",
         validatorAuthority={"locktime": "0", "threshold": "1", "addresses": []},
@@ -221,9 +219,7 @@ async def test_connectivity_is_the_observation_of_the_node() -> None:
     assert seen == Connectivity(99.0683, 99.0683, 100.0, 0.0, 100.0, "1.14.1")
 
 
-async def test_a_node_that_does_not_validate_the_primary_network_is_judged_by_its_connection() -> (
-    None
-):
+async def test_a_node_that_is_no_primary_network_validator_is_judged_by_its_connection() -> None:
     stranger = node_id("111111111111111111116DBWJs")
     async with open_upstream(node([PEER])) as upstream:
         assert await upstream.view.connectivity(stranger) == Connectivity(
@@ -310,9 +306,7 @@ async def test_a_blockchain_of_the_genesis_has_a_transaction_like_others() -> No
         assert await upstream.view.blockchain(C_CHAIN) is None
 
 
-async def test_the_primary_chains_of_a_public_network_are_known_and_of_others_those_that_the_genesis_created() -> (
-    None
-):
+async def test_primary_chains_are_those_of_a_public_network_else_those_of_the_genesis() -> None:
     recorded = RecordedNode()
     async with open_upstream(recorded) as upstream:
         assert await upstream.view.primary_chains(1) == PUBLIC_CHAINS[1]
@@ -376,9 +370,7 @@ def test_an_empty_response_is_an_empty_validator_set() -> None:
     assert decode_connectivity(b'{"peers":null}') == Connectivity(0.0, 0.0)
 
 
-async def test_with_a_quorum_stakes_are_checked_against_a_second_node_whatever_uptime_it_observed() -> (
-    None
-):
+async def test_with_a_quorum_a_second_node_checks_stakes_whatever_uptime_it_observed() -> None:
     liar, honest, other = node(weight="1"), node(uptime="99.0000"), node(uptime="98.0000")
     async with open_upstream(liar, honest, other, p_chain_quorum=2) as upstream:
         staked, *_ = await upstream.view.validations(OWNED)

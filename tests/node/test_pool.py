@@ -140,9 +140,7 @@ async def test_a_node_of_another_network_is_never_used() -> None:
     assert foreign.calls["platform.getHeight"] == 0
 
 
-async def test_a_node_that_named_another_network_is_used_by_callers_within_ten_seconds_once_it_is_right() -> (
-    None
-):
+async def test_a_node_that_named_another_network_is_used_ten_seconds_after_it_is_right() -> None:
     foreign, ours = RecordedNode({"info.getNetworkID": {"networkID": "5"}}), RecordedNode()
     async with serve_nodes(foreign, ours) as uris, open_session() as session:
         settings = build_settings(uris[1], p_chain_api=build_settings(*uris).p_chain_api)
@@ -388,9 +386,7 @@ async def test_one_node_in_both_lists_has_one_limit() -> None:
             assert await fifth is None
 
 
-async def test_at_most_twelve_caller_calls_run_concurrently_and_daemon_calls_are_not_limited() -> (
-    None
-):
+async def test_at_most_twelve_calls_of_callers_run_at_once_and_the_daemons_are_unlimited() -> None:
     running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
 
     async def slow(_: object) -> dict[str, str]:

@@ -124,18 +124,14 @@ async def test_an_epoch_is_unavailable_if_no_node_is_reachable() -> None:
             await connect(session, build_settings(refusing_uri())).proposervm.current_epoch(C_CHAIN)
 
 
-async def test_a_lookup_that_goes_on_when_the_daemon_stops_ends_as_one_at_a_node_that_fails() -> (
-    None
-):
+async def test_a_lookup_that_goes_on_when_the_daemon_stops_ends_as_at_a_node_that_fails() -> None:
     async with open_session() as session:
         proposervm = connect(session, build_settings(refusing_uri())).proposervm
     with pytest.raises(NodeUnavailable):
         await proposervm.current_epoch(C_CHAIN)
 
 
-async def test_the_nodes_of_a_chain_in_evm_chains_are_called_as_well_and_first_once_they_have_answered() -> (
-    None
-):
+async def test_nodes_of_evm_chains_are_called_as_well_and_first_once_they_have_answered() -> None:
     bare, own = (
         RecordedNode(paths=("/ext/P", "/ext/info")),
         RecordedNode(OWN_REPLIES, paths=("/l1/",)),
@@ -173,7 +169,7 @@ PROPOSED = "proposervm.getProposedHeight"
 FORGED = {METHOD: {**OWN_REPLIES[METHOD], "pChainHeight": "17"}, PROPOSED: {"height": "1019"}}
 
 
-async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_nodes_that_differ_disagree(
+async def test_a_forged_epoch_and_height_are_outvoted_by_two_nodes_and_two_alone_disagree(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     honest = RecordedNode(), RecordedNode()
@@ -214,9 +210,7 @@ async def test_nodes_that_begin_an_epoch_at_different_times_agree_a_moment_later
         assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH
 
 
-async def test_of_a_chain_that_fewer_nodes_run_all_of_them_decide_unless_another_one_fails() -> (
-    None
-):
+async def test_of_a_chain_that_fewer_nodes_run_all_of_them_decide_unless_another_fails() -> None:
     bare = RecordedNode(paths=("/ext/P", "/ext/info"))
     async with open_upstream(bare, RecordedNode(), bare, p_chain_quorum=2) as upstream:
         assert await upstream.proposervm.current_epoch(L1_CHAIN) == L1_EPOCH

@@ -160,7 +160,7 @@ class QueuedConnection(FakeConnection):
         self.tick_event.set()
 
 
-def test_queued_requests_are_released_by_uvloop_although_the_moment_passes_while_the_timer_is_made(
+def test_queued_requests_are_released_if_their_moment_passes_while_the_timer_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As if the process had not run for 20 ms between the two steps.

@@ -22,9 +22,7 @@ def test_the_page_lists_the_series_that_the_reference_shows() -> None:
     assert f"| {len(recorded)} series |" in PAGE
 
 
-async def test_every_series_of_the_page_is_on_the_metrics_page_with_the_type_of_the_reference() -> (
-    None
-):
+async def test_every_series_of_the_page_is_on_the_metrics_page_with_the_references_type() -> None:
     series = dict(re.findall(SERIES, await text_of(full_metrics())))
     kinds = dict(re.findall(SERIES, RECORDED.read_text()))
     own = set(re.findall(r"`(warpseal_\w+)`", PAGE))

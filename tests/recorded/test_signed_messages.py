@@ -150,7 +150,7 @@ async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_out_of
     assert "Retry-After" in reply.headers
 
 
-async def test_a_full_quorum_without_the_key_of_the_inactive_validator_is_impossible_at_a_named_height(
+async def test_a_full_quorum_at_a_height_is_impossible_without_an_inactive_validators_key(
     daemon: Daemon,
 ) -> None:
     fields = {"quorum-percentage": 100, "pchain-height": recording.HEIGHT}

@@ -150,9 +150,7 @@ def test_a_used_up_balance_makes_a_validator_inactive_until_it_is_funded() -> No
     assert len(network.state.current_set(subnet_id)) == 2
 
 
-def test_a_balance_that_cannot_pay_for_another_second_is_forfeited_behind_the_transactions() -> (
-    None
-):
+def test_a_balance_too_low_for_another_second_is_forfeited_behind_the_transactions() -> None:
     network, _ = clocked_network("l1-0/0-2:inactive", network_id=5)
     network.p_chain.increase_balance(first_validation(network), 511)
     assert balances(network) == [0] * 3

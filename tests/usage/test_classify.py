@@ -143,9 +143,7 @@ def test_text_that_is_not_utf_8_is_no_reply_and_raises_nothing() -> None:
     assert errors_of(b'[{"id":"\xff","error":{"code":-32601}}]', [b'"\xff"']) == [None]
 
 
-def test_a_reply_without_the_word_error_is_not_decoded_and_a_large_one_is_searched_at_its_start() -> (
-    None
-):
+def test_a_reply_without_error_is_not_decoded_and_a_large_one_searched_at_its_start() -> None:
     large = b'{"jsonrpc":"2.0","id":1,"result":["' + b"0" * 100_000 + b'",{"error":1}]}'
     assert may_have_error(large)
     assert not may_begin_with_error(large, 1)

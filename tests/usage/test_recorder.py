@@ -146,9 +146,7 @@ def test_many_deferred_calls_are_summed_before_they_are_read() -> None:
     assert sum(recorded) == 3_000
 
 
-def test_combinations_beyond_the_bound_lose_the_agent_first_then_the_key_then_method_and_country() -> (
-    None
-):
+def test_combinations_beyond_the_bound_lose_agent_then_key_then_method_and_country() -> None:
     recorder = UsageRecorder(UsageBounds(combinations=40), now=lambda: 0.0)
 
     def record(**fields: Any) -> None:

@@ -46,9 +46,7 @@ async def test_the_inactive_validator_of_the_recording_is_known_once_watched() -
             assert services.activity.inactive(L1) == {INACTIVE}
 
 
-async def test_underfunded_validations_are_known_once_watched_and_none_of_the_primary_network() -> (
-    None
-):
+async def test_underfunded_validations_of_l1s_are_known_once_watched() -> None:
     async with started_services() as services:
         assert services.activity.underfunded(L1) is None
         with services.activity.watch(L1):

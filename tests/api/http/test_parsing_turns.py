@@ -7,9 +7,7 @@ import asyncio
 from warpseal.api.http.request_body import PARSING_S, ParsingTurns
 
 
-async def test_a_turn_parses_for_ten_milliseconds_and_all_bodies_are_parsed_in_their_order() -> (
-    None
-):
+async def test_a_turn_parses_for_ten_milliseconds_and_bodies_are_parsed_in_their_order() -> None:
     now_s, turn = 0.0, 0
     turns: list[int] = []
 

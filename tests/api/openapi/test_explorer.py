@@ -46,9 +46,7 @@ def example_of(body: dict[str, Any], path: str) -> tuple[str, bytes]:
     return operation["parameters"][0]["example"], bytes.fromhex(example["value"]["message"])
 
 
-async def test_examples_are_of_the_network_of_the_daemon_and_of_a_message_that_it_has_signed() -> (
-    None
-):
+async def test_examples_are_of_the_daemons_network_and_of_a_message_that_it_has_signed() -> None:
     path = V1.replace("fuji", "{network}")
     for network_id, name in ((1, "mainnet"), (5, "fuji")):
         setup = ApiSetup(network_id=network_id)

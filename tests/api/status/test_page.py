@@ -482,9 +482,7 @@ async def test_ids_in_sentences_are_short_and_chains_and_the_primary_network_hav
     assert text.count("Primary Network") == 2
 
 
-async def test_a_validator_has_its_version_beside_its_state_and_a_time_of_day_of_the_change() -> (
-    None
-):
+async def test_a_validator_has_its_version_beside_its_state_and_the_change_a_time_of_day() -> None:
     row = msgspec.structs.replace(ROWS[0], version="1.15.0")
     html, _ = await load(msgspec.structs.replace(DOCUMENT, validators=[row]))
     page = Page(html)
@@ -567,9 +565,7 @@ async def test_every_text_is_escaped() -> None:
         assert all("alert" not in name for name in attributes)
 
 
-async def test_the_forecast_is_a_picture_of_weight_against_the_quorum_that_names_the_losses() -> (
-    None
-):
+async def test_the_forecast_is_a_picture_of_weight_against_quorum_that_names_the_losses() -> None:
     def loss(at: str, nodes: list[str], lost: str, active: str, validators: int = 1) -> LossStatus:
         return LossStatus(at, validators, nodes, lost, active, "670", "1000")
 
@@ -617,9 +613,7 @@ async def test_a_forecast_without_losses_has_no_picture_and_a_single_loss_now_ha
     assert '<circle class="loss" cx="0.0" cy="150.0"' in picture_of(html, "forecasts")
 
 
-async def test_the_metrics_link_leads_to_the_metrics_port_of_the_requested_host_and_scheme() -> (
-    None
-):
+async def test_the_metrics_link_leads_to_the_port_of_metrics_on_the_requested_host() -> None:
     async with client_of(ApiSetup()) as client:
         for host, location in (
             ("daemon.example:8080", f"//daemon.example:{METRICS_PORT}/metrics"),

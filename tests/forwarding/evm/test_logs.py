@@ -65,9 +65,7 @@ async def log_client(
         yield EvmLogClient(chain.forwarder, timeout_s)
 
 
-async def test_logs_of_the_c_chain_after_acp_194_are_read_although_the_blooms_of_its_blocks_lack_them() -> (
-    None
-):
+async def test_logs_of_the_c_chain_after_acp_194_are_read_though_the_blooms_lack_them() -> None:
     chain = recorded_chain("helicon", "c-chain")
     logs = [
         log

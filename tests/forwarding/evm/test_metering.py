@@ -226,9 +226,7 @@ async def test_the_status_of_a_node_is_that_of_the_call() -> None:
         }
 
 
-async def test_a_client_that_leaves_before_the_response_gives_its_calls_status_499_and_no_time() -> (
-    None
-):
+async def test_calls_of_a_client_that_leaves_early_have_status_499_and_no_time() -> None:
     node, short = Node(replies={"eth_call": HANGS}), replace(FORWARDING, call_timeout_s=0.3)
     async with metered(node, settings=short) as served:
         leaving = asyncio.create_task(post(served, [call(1, "eth_call"), call(2, "eth_call")]))

@@ -133,9 +133,7 @@ async def test_an_unreadable_height_is_no_height(result: bytes) -> None:
         assert [node.head for node in pool.nodes] == [None, None]
 
 
-async def test_a_node_whose_network_id_cannot_be_read_is_not_used_and_is_of_no_other_network() -> (
-    None
-):
+async def test_a_node_without_a_readable_network_id_is_not_used_and_of_no_other_network() -> None:
     reply = sized(OK, b'{"jsonrpc":"2.0","result":{"networkID":"\xff"},"id":1}')
     async with serve_bytes(reply, probe_reply=reply) as url, serve_gateway([url]) as served:
         pool = served.gateway.forwarders[PrimaryChain.P].pool

@@ -72,9 +72,7 @@ async def test_a_contract_is_called_in_the_state_of_the_given_block() -> None:
     assert await call_all([b"a"], None, node(result_of)) == [CONTRACT + b"a" + b"latest"]
 
 
-async def test_a_node_without_the_state_is_called_at_its_last_block_and_from_then_on_at_once() -> (
-    None
-):
+async def test_a_node_without_the_state_is_called_at_its_last_block_from_then_on_at_once() -> None:
     methods: list[str] = []
 
     def result_of(to: bytes, data: bytes, block: str) -> bytes:

@@ -86,9 +86,7 @@ async def simulated_l1(fees: FeeConfig, *balances: int) -> AsyncIterator[Simulat
         )
 
 
-async def test_validators_run_dry_in_the_forecast_blocks_while_the_fee_rises_stays_and_falls() -> (
-    None
-):
+async def test_validators_run_dry_in_the_forecast_blocks_however_the_fee_moves() -> None:
     fees = FeeConfig(min_price=7, excess_conversion=500, target=3, capacity=6)
     regimes: list[tuple[ActiveSource, int]] = []
     impossible: list[bool] = []
