@@ -1,5 +1,6 @@
-"""Writes a description of Linux on x86-64 for each supported Python into a folder, and prints the arguments that name
-them to pex: the file of a release has wheels for all of these, also for versions that the building machine lacks.
+"""Writes a description of Linux on x86-64 for each supported Python into a folder, and prints the
+arguments that name them to pex: the file of a release has wheels for all of these, also for
+versions that the building machine lacks.
 
 Wheels for glibc 2.28 and older are taken: Debian 10, RHEL 8, Ubuntu 20.04 and later.
 """

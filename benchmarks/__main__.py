@@ -58,7 +58,7 @@ NAMES = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the chosen benchmarks. A missed aim is reported and is no failure; the exit code stays 0."""
+    """Run the chosen benchmarks. A missed aim is reported, and the exit code stays 0."""
     args = _parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _leave)
     reports = []

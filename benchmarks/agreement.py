@@ -52,7 +52,7 @@ Turn = Callable[[Daemon], Awaitable[int]]
 
 
 def run(quick: bool) -> Report:
-    """Compare a repeated request, new messages for a known set, and requests that need a new set."""
+    """Compare a repeated request, new messages for a known set, and requests for a new set."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), quick))
 

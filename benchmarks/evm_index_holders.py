@@ -329,7 +329,7 @@ async def _measure_pages(url: str, folder: Path, chain: MadeUpHolders) -> list[F
 
 
 class MadeUpHolders:
-    """A token and a collection, minted to many holders; then transfers of the token between them."""
+    """A token and a collection, minted to many holders, who then transfer the token."""
 
     def __init__(self, random: Random, holders: int) -> None:
         self._random = random

@@ -114,8 +114,10 @@ class IndexedNode:
             return (data[4:8] in _INTERFACES).to_bytes(32)
         if data[:4] not in _TOKEN_URIS:
             return None
-        uri = f"http://127.0.0.{2 + to[0] % _HOSTS}:{self.port}/nft/{int.from_bytes(data[4:])}".encode()
-        return (32).to_bytes(32) + len(uri).to_bytes(32) + uri.ljust(-(-len(uri) // 32) * 32, b"\0")
+        host, token = f"127.0.0.{2 + to[0] % _HOSTS}", int.from_bytes(data[4:])
+        uri = f"http://{host}:{self.port}/nft/{token}".encode()
+        padded_size = -(-len(uri) // 32) * 32
+        return (32).to_bytes(32) + len(uri).to_bytes(32) + uri.ljust(padded_size, b"\0")
 
     def _shut(self) -> None:
         for node in self._nodes.values():

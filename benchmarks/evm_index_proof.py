@@ -216,7 +216,7 @@ def _without_proof() -> AbstractContextManager[object]:
 def event_blocks(
     count: int, txs: int, logs: int, *, event_every: int = _EVENT_EVERY
 ) -> ServedChain:
-    """Return a chain of blocks of ERC-20 transfers; the last log of one block in five is of an NFT."""
+    """Return blocks of ERC-20 transfers; the last log of every fifth block is of an NFT."""
     builder = MadeUpChain()
     random = Random(1)
     people = [builder.address(number) for number in range(500)]

@@ -109,7 +109,8 @@ class HeadPublisher:
     async def publish(self, request: web.Request) -> web.Response:
         """Send a new head to all clients."""
         for socket in list(self._sockets):
-            head = f'{{"number":"0x10","logsBloom":"{_BLOOM}","extraData":"{time.monotonic_ns():020d}"}}'
+            moment = f"{time.monotonic_ns():020d}"
+            head = f'{{"number":"0x10","logsBloom":"{_BLOOM}","extraData":"{moment}"}}'
             params = f'{{"subscription":"{SUBSCRIPTION}","result":{head}}}'
             await socket.send_str(
                 f'{{"jsonrpc":"2.0","method":"eth_subscription","params":{params}}}'

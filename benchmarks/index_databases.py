@@ -51,7 +51,8 @@ _LEAST_RATE: Final = Aim(0.5, at_least=True)
 _NAME: Final = f"warpseal_benchmark_{os.getpid()}"
 _CPU_CLOCK_OF_PROCESS: Final = 2
 _SIZE: Final = (
-    "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    "SELECT sum(pg_total_relation_size(c.oid))"
+    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE c.relkind = 'r' AND n.nspname LIKE 'warpseal%'"
 )
 
@@ -149,7 +150,10 @@ def measure(items: int, url: str = "") -> Report:
             url = server.url()
         gc.set_threshold(*GC_THRESHOLDS)
         figures = [figure for kind in KINDS for figure in _measure(kind, items, url)]
-    note = f"{items} items of each kind; `index-cache-bytes` is 256 MiB; PostgreSQL's processor time is its session's"
+    note = (
+        f"{items} items of each kind; `index-cache-bytes` is 256 MiB; PostgreSQL's processor time"
+        " is its session's"
+    )
     return Report("index_databases", items < FULL, tuple(figures), (note,))
 
 

@@ -114,14 +114,24 @@ class MadeUpChain:
         self._parent = block.id
         none: tuple[Any, ...] = ()
         optional: dict[str, Any] = {
-            "settled": None, "emitted": none, "started": none, "ended": none, "l1_deactivated": none, "supplies": none,
-        }  # fmt: skip
+            "settled": None,
+            "emitted": none,
+            "started": none,
+            "ended": none,
+            "l1_deactivated": none,
+            "supplies": none,
+        }
         optional |= more
         done = BlockEffects(
-            block=block, time_s=self._time,
-            supply=4 * 10**17 + self._height, l1_accrued_fees=self._height, l1_active=7, l1_excess=0,
-            txs=tuple(effects), **optional,
-        )  # fmt: skip
+            block=block,
+            time_s=self._time,
+            supply=4 * 10**17 + self._height,
+            l1_accrued_fees=self._height,
+            l1_active=7,
+            l1_excess=0,
+            txs=tuple(effects),
+            **optional,
+        )
         return PRecord(done, block.raw)
 
     def _genesis(self) -> PRecord:
@@ -346,7 +356,17 @@ def _period(
     shares: int | None,
 ) -> StakingPeriod:
     return StakingPeriod(
-        tx_id=tx_id, subnet_id=PRIMARY_NETWORK, node_id=node_id, start_s=start_s, end_s=end_s, weight=weight,
-        is_delegation=shares is None, shares=shares, potential_reward=weight // 100 + 1, stake_asset_id=AVAX,
-        validation_owner=owner, delegation_owner=None if shares is None else owner, signer=None,
-    )  # fmt: skip
+        tx_id=tx_id,
+        subnet_id=PRIMARY_NETWORK,
+        node_id=node_id,
+        start_s=start_s,
+        end_s=end_s,
+        weight=weight,
+        is_delegation=shares is None,
+        shares=shares,
+        potential_reward=weight // 100 + 1,
+        stake_asset_id=AVAX,
+        validation_owner=owner,
+        delegation_owner=None if shares is None else owner,
+        signer=None,
+    )

@@ -104,7 +104,7 @@ async def serve(settings: IndexSettings) -> None:
 
 
 async def serve_data_api(services: DataServices, *, has_grpc: bool = False) -> None:
-    """Answer until SIGTERM; print the URL first, and the address of gRPC if that is served as well."""
+    """Print the URL, and the address of gRPC if it is served; then answer until SIGTERM."""
     # Clients name addresses of their own, since each one may have only some listeners.
     api_settings = ApiSettings(
         "127.0.0.1", 0, trusted_proxies=(ip_network("127.0.0.1"),) if has_grpc else ()

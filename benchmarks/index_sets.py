@@ -54,7 +54,7 @@ _COINS = 200
 
 
 def run(quick: bool) -> Report:
-    """Measure reads, then rows, then compare drawn heights of a long history with the plain model."""
+    """Measure reads, then rows, and compare drawn heights of a long history with a plain model."""
     changes, heights, count = (20_000, 1_000, 100) if quick else (1_000_000, 100_000, 1_000)
     tip, processor, anywhere, bytes_a_change = asyncio.run(_measure_reads(changes))
     blocks, sets = _make_history(heights, count)
@@ -203,7 +203,7 @@ def _make_history(heights: int, count: int) -> tuple[list[bytes], dict[int, Any]
 
 
 def _measure_rows(blocks: Sequence[bytes]) -> tuple[float, float]:
-    """Return how many times as long, and how large, the same blocks are with the rows of the sets."""
+    """Return the factors in time and size that the rows of the sets cost for the same blocks."""
     durations: dict[bool, list[float]] = {True: [], False: []}
     sizes: dict[bool, int] = {}
     for number in range(2 * ROUNDS):

@@ -113,7 +113,7 @@ def _subscriber(url: str, path: str) -> _Client:
 
 
 def _frame(buffer: bytearray) -> tuple[int, int, int] | None:
-    """Return opcode, start and end of the payload of the first frame; None: it is not complete yet."""
+    """Return opcode, start and end of the first frame's payload; None if it is incomplete."""
     if len(buffer) < 4:
         return None
     length, start = buffer[1] & 0x7F, 2

@@ -48,7 +48,7 @@ def main(request_bytes: int, response_bytes: int, folder: Path) -> None:
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """Return what a node demands of its peers: TLS 1.3, a client certificate, no session tickets."""
+    """Return a node's demands on its peers: TLS 1.3, a client certificate, no session tickets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
@@ -72,7 +72,7 @@ def _accept(
 
 
 def _serve(connection: Connection, request_bytes: int, response: bytes) -> bool:
-    """Read what is there; answer each whole request. Returns False when the connection has ended."""
+    """Answer each whole request that has come. Returns False when the connection has ended."""
     try:
         data = connection.stream.read(request_bytes)
         connection.received_bytes += len(data)

@@ -37,7 +37,7 @@ CPU_AIM, LATENCY_AIM = Aim(10), Aim(1.5)
 
 
 def run(quick: bool) -> Report:
-    """Keep the flushes of some hours, and measure calls while a daemon adds them, and then without."""
+    """Keep the flushes of some hours; measure calls while a daemon adds them, then without."""
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         return asyncio.run(_measure(Path(folder), quick))
 

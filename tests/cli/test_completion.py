@@ -23,7 +23,10 @@ printf '%s\\n' "${COMPREPLY[@]}"
 # zsh completes in its editor only: these stand for the functions that show the words.
 ZSH = """
 compdef() { : }
-_describe() { local -a rows; rows=("${(@P)2}"); local row; for row in $rows; do print -r -- "${row%%:*}"; done }
+_describe() {
+  local -a rows; rows=("${(@P)2}")
+  local row; for row in $rows; do print -r -- "${row%%:*}"; done
+}
 compadd() { shift; print -rl -- "$@" }
 _files() { print -rl -- $PREFIX*(N) }
 source "$1"; shift

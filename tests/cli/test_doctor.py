@@ -227,7 +227,8 @@ async def test_doctor_names_inactive_validators_and_a_store_that_the_daemon_will
     store.parent.mkdir(parents=True)
     with closing(sqlite3.connect(store)) as database:
         database.executescript(
-            "CREATE TABLE alembic_version (version_num); INSERT INTO alembic_version VALUES ('0001')"
+            "CREATE TABLE alembic_version (version_num);"
+            " INSERT INTO alembic_version VALUES ('0001')"
         )
     plan = Plan(validators=8, l1s=(L1Plan(validators=4),), rules=(parse_rule("l1-0/1:inactive"),))
     async with run_network(plan) as network:

@@ -69,32 +69,25 @@ async def test_doctor_says_what_the_nodes_of_evm_chains_lack(tmp_path: Path) -> 
         f"is of another chain: chain id {made_up.evm_chain_id}, block 0 {made_up.hashes[0]}"
     )
     middle = (1 + recorded.tip) // 2
+    made_up_responses = f"answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}"
+    pruned_node = f"{of_recorded}[1] {pruned.url}"
+    no_receipts = "does not have the receipts of block 1, the first that is indexed"
+    no_trace = f"(-32000: {MISSING_STATE[1]})"
+    unknown_key = "the upgrade file cannot be read: unknown precompile config: nope"
     expected = {
         f"{of_recorded}[0] {whole.url} {responses}": "good",
-        f"{of_recorded}[1] {pruned.url} {responses}": "good",
-        f"{of_recorded}[1] {pruned.url} does not have the receipts of block 1, the first that is indexed": (
-            "warning"
-        ),
-        f"{of_recorded}[1] {pruned.url} does not trace block 1 (-32000: {MISSING_STATE[1]})": (
-            "warning"
-        ),
+        f"{pruned_node} {responses}": "good",
+        f"{pruned_node} {no_receipts}": "warning",
+        f"{pruned_node} does not trace block 1 {no_trace}": "warning",
         f"{of_recorded}[2] {untraced.url} {other_chain}": "warning",
         f"{of_recorded}[3] {network.node_uri}: HTTP 404, text": "warning",
         f"{of_recorded}[4] {closed}: unreachable (connection refused)": "warning",
         f"{of_recorded}[5] {usual.url} {responses}": "good",
-        f"{of_recorded}[5] {usual.url} does not trace block {middle} (-32000: {MISSING_STATE[1]})": (
-            "warning"
-        ),
-        f"{of_made_up}[0] {untraced.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": (
-            "good"
-        ),
-        f"{of_made_up}[1] {old.url} answers: EVM chain id {made_up.evm_chain_id}, block {made_up.tip}": (
-            "good"
-        ),
+        f"{of_recorded}[5] {usual.url} does not trace block {middle} {no_trace}": "warning",
+        f"{of_made_up}[0] {untraced.url} {made_up_responses}": "good",
+        f"{of_made_up}[1] {old.url} {made_up_responses}": "good",
         f"{of_made_up}[1] {old.url} does not have eth_getBlockReceipts": "warning",
-        f"evm-chains[1].upgrade-file {upgrades}: the upgrade file cannot be read: unknown precompile config: nope": (
-            "warning"
-        ),
+        f"evm-chains[1].upgrade-file {upgrades}: {unknown_key}": "warning",
         f"index-l1s-at {closed} serves no EVM chain of tracked-subnet-ids": "warning",
     }
     assert {

@@ -161,7 +161,7 @@ def serve_responses(responses: CannedResponses) -> Iterator[ResponseServer]:
 def status_of(
     *subnet_ids: str, network: str | None = None, moment: str = "2026-01-01T00:00:00Z"
 ) -> StatusDocument:
-    """Return the status of a daemon that tracks these subnets; another one is there by a request."""
+    """Return the status of a daemon that tracks these subnets; requests add another one."""
     subnets = [
         SubnetStatus(subnet_id, True, subnet_id != "named", True, "1", "1", "1", 0, [])
         for subnet_id in (id_text(PRIMARY_NETWORK), *subnet_ids, "named")

@@ -33,19 +33,28 @@ __all__ = ["small_folder"]
 UNKNOWN = "0x" + "ab" * 32
 NOT_FOUND = (404, {"message": "no indexed chain has it", "code": "message_not_found"})
 CHAIN: dict[str, Any] = {
-    "chainId": "10", "status": "OK", "chainName": "", "description": "", "platformChainId": id_text(A),
-    "rpcUrl": "http://elsewhere", "isTestnet": True, "enabledFeatures": ["nftIndexing"],
+    "chainId": "10",
+    "status": "OK",
+    "chainName": "",
+    "description": "",
+    "platformChainId": id_text(A),
+    "rpcUrl": "http://elsewhere",
+    "isTestnet": True,
+    "enabledFeatures": ["nftIndexing"],
     "networkToken": {"name": "", "symbol": "", "decimals": 18},
-}  # fmt: skip
+}
 BLOCK = {
     "state": "sent",
     "since": 1_795_226_807,
     "signature": {
-        "state": "not_asked", "signedWeight": "0", "requiredWeight": "67", "totalWeight": "100",
+        "state": "not_asked",
+        "signedWeight": "0",
+        "requiredWeight": "67",
+        "totalWeight": "100",
         "missing": [{"nodeIds": ["NodeID-\x1b[2J"], "weight": "100", "reason": "not_connected"}],
     },
     "retry": {"action": "wait", "text": "wait for NodeID-\x1b[2J"},
-}  # fmt: skip
+}
 
 
 async def test_the_steps_of_a_message_and_the_list_are_those_of_the_api(

@@ -1,4 +1,4 @@
-"""No command and no opener lets SQLite drop the log of a database whose file is missing or empty."""
+"""No command lets SQLite drop the log of a database whose file is missing or empty."""
 
 from __future__ import annotations
 

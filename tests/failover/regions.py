@@ -32,7 +32,11 @@ QUORUM = 67
 PLAN = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=400, epoch_blocks=0)
 PATIENCE_S = 90.0
 STORE_WAIT_S = 1.0
-LEASES = "SELECT name, process FROM {} WHERE expires_at > clock_timestamp() AND NOT is_shared ORDER BY name"
+LEASES = (
+    "SELECT name, process FROM {}"
+    " WHERE expires_at > clock_timestamp() AND NOT is_shared"
+    " ORDER BY name"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +208,8 @@ async def test_three_regions_share_signatures_and_survive_the_loss_of_one(tmp_pa
         for region in running.regions:
             await lose_region(running, region)
         print(
-            f"answered without a validator: {running.shared}; after more than a second: {running.late}"
+            f"answered without a validator: {running.shared};"
+            f" after more than a second: {running.late}"
         )
         assert running.shared > 10 * running.late
 
@@ -215,8 +220,10 @@ async def lose_daemon(running: Deployment, region: Region) -> None:
     await region.kill()
     began = monotonic()
     await running.until_up()
+    duration_s = monotonic() - began
     print(
-        f"daemon {region.member.name} lost, leader={was_leader}: another one leads after {monotonic() - began:.1f} s"
+        f"daemon {region.member.name} lost, leader={was_leader}:"
+        f" another one leads after {duration_s:.1f} s"
     )
     await running.check()
     await region.start()
@@ -238,9 +245,8 @@ async def lose_link(running: Deployment, first: Region, second: Region) -> None:
             running.network, text, message.unsigned.raw, message.signing_subnet_id, QUORUM
         )
     is_up = [await region.is_up() for region in running.running]
-    print(
-        f"link {first.member.name}-{second.member.name} cut: the store is up in {sum(is_up)} of 3 regions"
-    )
+    ends = f"{first.member.name}-{second.member.name}"
+    print(f"link {ends} cut: the store is up in {sum(is_up)} of 3 regions")
     for link in cut:
         link.heal()
     began = monotonic()
@@ -265,8 +271,10 @@ async def lose_region(running: Deployment, region: Region) -> None:
         )
     await until(running.cluster.primary, PATIENCE_S)
     await running.until_up()
+    duration_s = monotonic() - began
     print(
-        f"region {region.member.name} lost, primary={is_primary}: all is up after {monotonic() - began:.1f} s"
+        f"region {region.member.name} lost, primary={is_primary}:"
+        f" all is up after {duration_s:.1f} s"
     )
     await running.check()
     running.cluster.start_member(region.member)

@@ -45,12 +45,12 @@ SOME_CLOSED = (
 )
 """Flags of a network of which some validators do not listen."""
 QUORUM_NOT_REACHED = (503, 504)
-"""Statuses of a missing quorum: at once, or at the end of the request's time while the daemon still connects."""
+"""Statuses of a missing quorum: at once, or at the end of the request while the daemon connects."""
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command of a wheel of this clone, installed next to the dependencies that the tests have."""
+    """The command of this clone's wheel, installed next to the dependencies of the tests."""
     folder = tmp_path_factory.mktemp("install")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
     subprocess.run(

@@ -29,7 +29,7 @@ _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=(\S+)\n")
 
 @dataclass
 class RunningCommand:
-    """A running `warpseal …`. stderr grows while it runs, and is whole when there is an exit code."""
+    """A running `warpseal …`. stderr grows while it runs, and is whole with the exit code."""
 
     pid: int
     stdin: BinaryIO

@@ -66,7 +66,7 @@ def base_name(series: str, labels: Labels) -> str:
 
 
 async def scrape(daemon: Daemon) -> Labels:
-    """Return the labels of each metric that a daemon has; empty for those that have no series now."""
+    """Return the labels of each metric of a daemon; empty for those without series now."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"{daemon.metrics_url}/metrics") as response,

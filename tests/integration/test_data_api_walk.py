@@ -1,4 +1,4 @@
-"""Endpoints 3 to 8 of a running daemon over the recorded network's index, as a client walks them."""
+"""Endpoints 3 to 8 of a running daemon over the recorded network's index, walked by a client."""
 
 from __future__ import annotations
 

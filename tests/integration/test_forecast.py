@@ -118,8 +118,8 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_raises_the_alert_ahead
             == left_s
             < threshold("WarpsealL1Halts", "warpseal_l1_quorum_seconds_left")
         )
-        name = f'warpseal_l1_validator_seconds_left{{node_id="{short}",{of_l1},validation_id="{top_up["validationId"]}"}}'
-        assert metrics[name] < threshold(
+        labels = f'node_id="{short}",{of_l1},validation_id="{top_up["validationId"]}"'
+        assert metrics[f"warpseal_l1_validator_seconds_left{{{labels}}}"] < threshold(
             "WarpsealL1ValidatorRunsOut", "warpseal_l1_validator_seconds_left"
         )
         assert metrics[f'warpseal_l1_quorum_margin_ratio{{basis="active",{of_l1}}}'] == 0.33

@@ -1,4 +1,4 @@
-"""Refusals of validators to sign for an L1: each P-Chain code is decoded and has the right verdict."""
+"""Refusals to sign for an L1: each P-Chain code is decoded and has the right verdict."""
 
 from __future__ import annotations
 

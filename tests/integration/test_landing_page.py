@@ -39,8 +39,10 @@ PLAN = Plan(
     l1s=(L1Plan(validators=4),),
     rules=tuple(map(parse_rule, ("l1-0/0:closed", "l1-0/1:inactive"))),
 )
-SUBNETS = """[...document.querySelectorAll("#subnets [data-subnet]")].map((card) => [card.dataset.subnet,
-  ...["connected", "required", "total"].map((name) => card.querySelector(`[data-field=${name}]`).value)])"""
+SUBNETS = """[...document.querySelectorAll("#subnets [data-subnet]")].map((card) => {
+  const weightOf = (name) => card.querySelector(`[data-field=${name}]`).value;
+  return [card.dataset.subnet, ...["connected", "required", "total"].map(weightOf)];
+})"""
 SHOWN = "[...document.querySelectorAll('#rows tr')].filter((row) => !row.hidden)"
 NAMES = f"{SHOWN}.map((row) => row.cells[0].querySelector('code').title)"
 LIFE = "document.querySelector('#life > div')"
@@ -351,9 +353,11 @@ async def test_the_life_of_an_icm_message_is_a_line_of_steps_and_hostile_values_
             missing = [{"nodeIds": [HOSTILE], "weight": "25", "reason": HOSTILE}]
             weights = {"signedWeight": "50", "requiredWeight": "67", "totalWeight": "100"}
             block = {
-                "state": "failed", "since": 1_700_000_000, "retry": {"action": "wait", "text": HOSTILE},
+                "state": "failed",
+                "since": 1_700_000_000,
+                "retry": {"action": "wait", "text": HOSTILE},
                 "signature": {"state": "collecting", **weights, "missing": missing},
-            }  # fmt: skip
+            }
             message = json.dumps({**PENDING, **hostile, "warpseal": block})
             await tab.evaluate(f"window.fetch = async () => new Response({json.dumps(message)})")
             space = "\N{NO-BREAK SPACE}"

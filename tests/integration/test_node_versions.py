@@ -118,7 +118,8 @@ async def test_an_index_beside_each_version_is_verified(tmp_path: Path, name: st
             assert f"balance of {address}" in await verify()
             with sqlite3.connect(tmp_path / "index.db") as database:
                 database.execute(
-                    "UPDATE outputs SET amount = amount + 1 WHERE key = (SELECT max(key) FROM outputs)"
+                    "UPDATE outputs SET amount = amount + 1"
+                    " WHERE key = (SELECT max(key) FROM outputs)"
                 )
             assert "outputs differ" in (await verify())[f"balance of {address}"]
             async with open_index(f"sqlite:///{tmp_path}/index.db", params) as index:

@@ -292,7 +292,7 @@ async def test_the_upgrade_of_a_folder_keeps_every_row_by_its_values(tmp_path: P
     async with MetricsDatabase(StoreUrl.for_file(place / "metrics.db"), UsageSettings()):
         pass
     after = {name: rows_of(place / name) for name in names}
-    # The two cursors of the follower rise from the lowest range: the blocks above it are read again.
+    # Both cursors of the follower rise from the lowest range: the blocks above are read again.
     lowest, *others = sorted(before["store.db"]["block_ranges"], key=lambda row: row["low"])
     assert [(row["low"], row["high"]) for row in (lowest, *others)] == [
         (100, 111),

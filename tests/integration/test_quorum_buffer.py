@@ -30,7 +30,7 @@ def build_plan(rule: str) -> Plan:
 async def aggregate_with_buffer(
     daemon: Daemon, network: SimulatedNetwork, message: SimMessage, **fields: object
 ) -> VerifiedMessage:
-    """Aggregate for 90 percent, of which the quorum is 60 unless it is named, and verify the reply."""
+    """Aggregate for 90 percent, of which the quorum is 60 by default, and verify the reply."""
     body: dict[str, Any] = {"quorum_percentage": 60, **fields}
     buffer = 90 - body["quorum_percentage"]
     reply = await finish(daemon.aggregate(message, quorum_percentage_buffer=buffer, **body))

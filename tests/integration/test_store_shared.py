@@ -119,7 +119,7 @@ async def test_a_signature_of_one_daemon_is_served_by_another_while_no_node_is_u
 
 
 async def knows_chains(running: L1Daemon) -> bool:
-    """Return whether a daemon has read the chains of the Primary Network and of its tracked subnet."""
+    """Return whether a daemon has read the chains of the primary and of its tracked subnet."""
     series = 'warpseal_node_calls_total{method="platform.validates",outcome="ok"}'
     return (await running.daemon.metrics()).get(series, 0) >= 2
 

@@ -39,7 +39,7 @@ def refuse(text: str, code: int = -32_000) -> Callable[[object], object]:
 
 @asynccontextmanager
 async def own_node(own: RecordedNode) -> AsyncIterator[ChainRpcClient]:
-    """Yield the client of a chain whose only node is in evm-chains, while the other nodes are down."""
+    """Yield the client of a chain whose one node is in evm-chains; other nodes are down."""
     async with serve_nodes(own) as uris, open_session() as session:
         chains = (EvmChain(L1_CHAIN, (NodeEndpoint(f"{uris[0]}/l1/rpc"),)),)
         yield connect(session, build_settings(refusing_uri(), evm_chains=chains)).chain_rpc

@@ -1,4 +1,4 @@
-"""Blocks and heights for the follower: verified, limited in rate, and paused when nodes ask for it."""
+"""Blocks and heights for the follower: verified, limited in rate, paused when nodes demand it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, id_text, parse_id
 from warpseal.warp.validator_set import ValidatorEntry, build_canonical_set
 
 KEYLESS = ValidatorEntry(EMPTY_NODE_ID, None, 49_463)
-SIGNER = "907d9e769747b152d119c24b3143c97196ca553d40d91e658bc59905f4b7b959cc63b76f2eff25ebeb32f7f1bfc165e4"
+SIGNER = (
+    "907d9e769747b152d119c24b3143c97196ca553d40d91e65"
+    "8bc59905f4b7b959cc63b76f2eff25ebeb32f7f1bfc165e4"
+)
 L1_TEXT = id_text(L1)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from random import Random
 from typing import cast
-from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -13,10 +14,11 @@ from warpseal.peers import connection_registry
 from warpseal.peers.addresses import AddressBook, Gossip
 from warpseal.peers.connection import PeerConnection
 from warpseal.peers.connection_registry import ConnectionRegistry
-from warpseal.peers.dial_schedule import DialSchedule
+from warpseal.peers.dial_schedule import DialLimits, DialSchedule
 from warpseal.peers.pong_scheduler import PongScheduler
 from warpseal.peers.request_fanout import PEERS_PER_TURN, RequestQueue
 from warpseal.peers.statistics import NetworkStatistics, PeerStatistics
+from warpseal.protocol.handshake import AdvertisedVersion, PeerWeights
 from warpseal.protocol.requests import PeerRequest
 from warpseal.warp.ids import NodeID
 
@@ -167,15 +169,16 @@ def test_queued_requests_are_released_if_their_moment_passes_while_the_timer_is_
     monkeypatch.setattr(connection_registry, "_RELEASE_INTERVAL_S", 0.0)
 
     async def release_two() -> None:
-        parts = (
-            Mock(DialSchedule),
-            Mock(AddressBook),
-            Mock(Gossip),
-            NetworkStatistics(),
-            Mock(PongScheduler),
-            Mock(),
+        book, totals = AddressBook((), allow_private=True, max_nodes=1), NetworkStatistics()
+        registry = ConnectionRegistry(
+            DialSchedule(DialLimits(), Random(1)),
+            book,
+            Gossip(book, totals, os.urandom),
+            totals,
+            PongScheduler(delay_s=1.0, late_s=1.0),
+            AdvertisedVersion(None, PeerWeights()),
         )
-        registry, first, second = ConnectionRegistry(*parts), QueuedConnection(), QueuedConnection()
+        first, second = QueuedConnection(), QueuedConnection()
         for connection in (first, second):
             registry.schedule_release(cast(PeerConnection, connection))
         await first.tick_event.wait()

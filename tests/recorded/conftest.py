@@ -1,4 +1,4 @@
-"""The whole daemon on the recorded network: started once for a module, asked by every test of it."""
+"""The whole daemon on the recorded network, started once for all tests of a module."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def shares() -> dict[bytes, dict[bytes, bytes]]:
 
 @cache
 def validators(subnet_id: str, height: int = HEIGHT) -> tuple[list[tuple[bytes, int]], int]:
-    """Return (public key, weight) of a subnet at a height in canonical order, and the total weight."""
+    """Return a subnet's public keys with weights, in canonical order, and the total weight."""
     params = {"height": height, "subnetID": subnet_id}
     for line in _lines("platform.jsonl"):
         if line["method"] == "platform.getValidatorsAt" and line["params"] == params:

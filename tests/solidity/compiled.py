@@ -1,4 +1,4 @@
-"""Our contracts, compiled by solc with @openzeppelin/contracts, both as `make test` installs them."""
+"""Our contracts, compiled by solc with @openzeppelin/contracts; `make test` installs both."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End the server at once, as a crash would: connections break, what was committed is kept."""
+        """End the server at once, as a crash does: connections break, committed rows are kept."""
         if self._process is not None:
             self.resume()
             self._process.send_signal(signal.SIGQUIT)
@@ -312,7 +312,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Yield every process and its parent, from /proc where there is one: slim systems have no `ps`."""
+    """Yield every process and its parent, from /proc if there is one: slim systems have no `ps`."""
     if Path("/proc/self/stat").exists():
         for file in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):

@@ -9,13 +9,18 @@ from typing import Any
 from warpseal.store.connection import Connection
 
 _COLUMNS = (
-    "SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default"
+    "SELECT table_name, column_name, data_type, character_maximum_length, is_nullable,"
+    " column_default"
     " FROM information_schema.columns WHERE table_schema = current_schema()"
 )
 # Those of keys are below, and keep their name when the table is renamed.
-_INDEXES = "SELECT tablename, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND NOT indexname LIKE '%_pkey'"
+_INDEXES = (
+    "SELECT tablename, indexdef FROM pg_indexes"
+    " WHERE schemaname = current_schema() AND NOT indexname LIKE '%_pkey'"
+)
 _CONSTRAINTS = (
-    "SELECT c.relname, pg_get_constraintdef(t.oid) FROM pg_constraint t JOIN pg_class c ON c.oid = t.conrelid"
+    "SELECT c.relname, pg_get_constraintdef(t.oid)"
+    " FROM pg_constraint t JOIN pg_class c ON c.oid = t.conrelid"
     " WHERE t.connamespace = current_schema()::regnamespace"
 )
 _VIEWS = "SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema()"

@@ -87,9 +87,8 @@ def set_read_only(server: PostgresServer, *, is_read_only: bool) -> None:
     """Let all sessions of a server refuse writes, as those of a standby do."""
     with psycopg.connect(server.url(), autocommit=True) as session:
         session.execute("SET default_transaction_read_only = off")
-        session.execute(
-            f"ALTER SYSTEM SET default_transaction_read_only = {'on' if is_read_only else 'off'}".encode()
-        )
+        value = "on" if is_read_only else "off"
+        session.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}".encode())
         session.execute("SELECT pg_reload_conf()")
 
 

@@ -226,7 +226,8 @@ async def test_a_process_killed_half_way_through_an_upgrade_leaves_the_old_versi
         from warpseal.store.engine import writing_engine
         from warpseal.store.migrate import upgrade_at_start
         from warpseal.store.url import StoreUrl
-        upgrade_at_start(writing_engine(StoreUrl.parse({any_store_url!r})), "here", with_quick(kill_itself))
+        engine = writing_engine(StoreUrl.parse({any_store_url!r}))
+        upgrade_at_start(engine, "here", with_quick(kill_itself))
     """
     assert await exit_code_of(textwrap.dedent(program)) == -signal.SIGKILL
     assert (version(engine), tables(engine)) == (HEAD, before)

@@ -1,4 +1,4 @@
-"""Opening of a store: locks, errors that name the reason, and passwords that are never displayed."""
+"""Opening of a store: locks, errors that name the reason, passwords that are never displayed."""
 
 from __future__ import annotations
 

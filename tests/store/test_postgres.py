@@ -38,7 +38,10 @@ def test_the_test_server_listens_on_a_socket_only_and_never_runs_as_root(postgre
 
 
 def test_another_process_uses_the_same_url(postgres_url: str) -> None:
-    program = "import psycopg, sys; print(psycopg.connect(sys.argv[1]).execute('SELECT 41 + 1').fetchone()[0])"
+    program = (
+        "import psycopg, sys;"
+        " print(psycopg.connect(sys.argv[1]).execute('SELECT 41 + 1').fetchone()[0])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program, postgres_url], capture_output=True, text=True, check=True
     )

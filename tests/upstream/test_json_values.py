@@ -81,9 +81,14 @@ def test_a_date_of_1970_to_9999_is_accepted(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1969-12-31T23:59:59Z", "1970-01-01T00:00:00+00:01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-00:01",
-     "2026-01-01T00:00:00"],
-)  # fmt: skip
+    [
+        "1969-12-31T23:59:59Z",
+        "1970-01-01T00:00:00+00:01",
+        "0001-01-01T00:00:00+23:59",
+        "9999-12-31T23:59:59-00:01",
+        "2026-01-01T00:00:00",
+    ],
+)
 def test_any_other_date_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"out of range|without its zone"):
         date_s(datetime.fromisoformat(text))

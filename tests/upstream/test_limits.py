@@ -17,7 +17,7 @@ from warpseal.upstream.limits import CallOrigin, UpstreamLimit
 async def start_holders(
     limit: UpstreamLimit, count: int, started: list[int], release: asyncio.Event
 ) -> list[asyncio.Task[None]]:
-    """Start calls that hold their slots until the event; they note their numbers when they start."""
+    """Start calls that note their numbers, and hold their slots until the event."""
 
     async def hold(number: int) -> None:
         async with limit:

@@ -26,7 +26,12 @@ from warpseal.usage.database import MIGRATIONS, SCHEMA, MetricsDatabase, metrics
 from warpseal.usage.schema import BUCKETS, TABLES
 from warpseal.usage.settings import UsageSettings, metrics_url
 
-READ = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM usage').fetchall(); c.close()"
+READ = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+database.execute("SELECT * FROM usage").fetchall()
+database.close()
+"""
 
 
 def database(url: str, settings: UsageSettings | None = None) -> MetricsDatabase:

@@ -1,4 +1,4 @@
-"""Queries of usage: every filter and group against a plain model, over the rows of several flushes."""
+"""Queries of usage: every filter and group against a plain model, over several flushes."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class FailingConnection:
 
 
 class FailingDatabase(MetricsDatabase):
-    """A database whose statements fail at random, and whose answer to a commit is lost at random."""
+    """A database whose statements fail, and whose replies to commits are lost, at random."""
 
     def __init__(self, url: StoreUrl, rng: random.Random) -> None:
         super().__init__(url, UsageSettings())

@@ -88,8 +88,11 @@ def missing(method: str) -> Refusal:
 
 def replay(chain: str, *without: str) -> Rule:
     """HttpReply as the recorded node did, as if it had not the methods `without`."""
-    rows = {(row["method"], json.dumps(row["params"])): row for row in recorded() if row.get("params") is not None
-            and row.get("chain") == chain}  # fmt: skip
+    rows = {
+        (row["method"], json.dumps(row["params"])): row
+        for row in recorded()
+        if row.get("params") is not None and row.get("chain") == chain
+    }
     blocks = [row["result"] for row in exchanges(chain, "eth_getBlockByNumber") if "result" in row]
     by_number = {block["number"]: block for block in blocks}
     by_hash = {block["hash"]: block for block in blocks}

@@ -1,4 +1,4 @@
-"""The running daemon in front of a node: a configured chain is served and is in health and metrics."""
+"""The running daemon in front of a node: a chain is served, and is in health and metrics."""
 
 from __future__ import annotations
 

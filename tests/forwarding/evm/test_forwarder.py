@@ -92,8 +92,16 @@ async def test_denied_methods_never_reach_a_node() -> None:
         serve_node(Node()) as node,
         open_chain(node.url, deny=("eth_sign*", "eth_coinbase")) as chain,
     ):
-        names = ("admin_peers", "debug_traceCall", "personal_sign", "miner_start", "avax_getAtomicTx", "Debug_x",
-                 "eth_signTransaction", "eth_coinbase")  # fmt: skip
+        names = (
+            "admin_peers",
+            "debug_traceCall",
+            "personal_sign",
+            "miner_start",
+            "avax_getAtomicTx",
+            "Debug_x",
+            "eth_signTransaction",
+            "eth_coinbase",
+        )
         for name in names:
             reply = await single(chain.forwarder, name)
             assert reply == (-32601, f"the method {name} does not exist/is not available")
@@ -337,7 +345,10 @@ async def test_a_batch_of_reads_is_forwarded_unchanged() -> None:
         serve_node(second),
         open_chain(first.url, second.url, observer=observer) as chain,
     ):
-        body = b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
+        body = (
+            b'[{"jsonrpc":"2.0","id":"a","method":"eth_gasPrice"},'
+            b'{"jsonrpc":"2.0","id":1e2,"method":"eth_call"}]'
+        )
         for status, expected in ((200, "0x1"), (503, "0x2")):
             first.status = status
             reply = await chain.forwarder.forward_read_batch({"eth_gasPrice", "eth_call"}, body, 2)

@@ -23,6 +23,8 @@ from tests.forwarding.evm.test_sockets import (
 )
 
 MASK = bytes(4)
+LARGE = b"\xfe\xff\xff" + MASK + b"[" * 65_535
+"""A fragment without its first byte."""
 
 
 @pytest.mark.parametrize(
@@ -39,14 +41,23 @@ MASK = bytes(4)
         b"\x88\x81" + MASK + b"\x03",
         b"\x88\x82" + MASK + b"\x03\xe7",
         b"GET / HTTP/1.1\r\n\r\n",
-        b"\x01\xfe\xff\xff" + MASK + b"[" * 65_535 + (b"\x00\xfe\xff\xff" + MASK + b"[" * 65_535) * 100,
+        b"\x01" + LARGE + (b"\x00" + LARGE) * 100,
     ],
     ids=[
-        "an opcode that is none", "not masked", "bits of no extension", "not UTF-8", "an absurd length",
-        "a long ping", "a continuation of nothing", "two messages in one", "half a code", "a code that is none",
-        "HTTP", "fragments without an end",
+        "an opcode that is none",
+        "not masked",
+        "bits of no extension",
+        "not UTF-8",
+        "an absurd length",
+        "a long ping",
+        "a continuation of nothing",
+        "two messages in one",
+        "half a code",
+        "a code that is none",
+        "HTTP",
+        "fragments without an end",
     ],
-)  # fmt: skip
+)
 async def test_frames_that_break_the_rules_end_their_connection(
     frames: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,7 +82,7 @@ class GatewayNode(ReplayNode):
 
     @property
     def forwarded(self) -> list[str]:
-        """The paths of the calls of clients; those of the pool have their fields in another order."""
+        """The paths of clients' calls; those of the pool have their fields in another order."""
         return [path for path, body in self.seen if body.startswith(b'{"jsonrpc":"2.0","method"')]
 
     async def handle(self, request: web.Request) -> web.Response:

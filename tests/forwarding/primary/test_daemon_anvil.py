@@ -1,4 +1,4 @@
-"""The C-Chain's EVM behind the gateway: a real EVM node at the nodes of the gateway, or at its own."""
+"""The C-Chain's EVM behind the gateway: a real EVM node at the gateway's nodes, or at its own."""
 
 from __future__ import annotations
 
