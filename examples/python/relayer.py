@@ -34,8 +34,9 @@ class Refused(Exception):
 async def listen(
     http: aiohttp.ClientSession, cursor: str
 ) -> AsyncIterator[tuple[str, dict | None]]:
-    """Yield cursors, each with its event or None; when the connection breaks, continue behind the
-    last cursor.
+    """Yield cursors, each with its event or None.
+
+    When the connection breaks, the next one continues behind the last cursor.
     """
     query = {
         "types": "icm_sent",
@@ -48,9 +49,8 @@ async def listen(
             async with http.get("/v1/events", params=query, headers=headers) as response:
                 if response.status != 200:
                     error = await response.json()
-                    cursor = (
-                        error["detail"]["oldest"] if error["code"] == "cursor_expired" else cursor
-                    )
+                    if error["code"] == "cursor_expired":
+                        cursor = error["detail"]["oldest"]
                     raise NotYet(error["message"])
                 async for line in response.content:
                     field, _, value = line.decode().strip().partition(": ")
@@ -80,32 +80,26 @@ async def sign(
 
     They are verified here as well.
     """
+    url = f"/v1/signatureAggregator/{environ['NETWORK']}/aggregateSignatures"
     body = {"message": message.raw.hex(), "destinationBlockchainId": DESTINATION}
-    response = await http.post(
-        f"/v1/signatureAggregator/{environ['NETWORK']}/aggregateSignatures", json=body
-    )
+    response = await http.post(url, json=body)
     reply, headers = await response.json(), response.headers
     if response.status != 201:
-        raise (NotYet if "Retry-After" in headers else Refused)(
-            f"{reply['code']}: {reply['message']}"
-        )
+        text = f"{reply['code']}: {reply['message']}"
+        raise NotYet(text) if "Retry-After" in headers else Refused(text)
     at = {
         "height": headers["X-Warpseal-P-Chain-Height"],
         "subnetID": headers["X-Warpseal-Signing-Subnet-Id"],
     }
     validators = await call(http, environ["NODE_URL"] + "/ext/bc/P", "platform.getValidatorsAt", at)
-    members = warpseal.build_canonical_set(
-        (
-            warpseal.parse_node_id(node_id),
-            bytes.fromhex((entry["publicKey"] or "")[2:]) or None,
-            int(entry["weight"]),
-        )
-        for node_id, entry in validators.items()
-    )
+    entries = []
+    for node_id, entry in validators.items():
+        public_key = bytes.fromhex((entry["publicKey"] or "")[2:]) or None
+        entries.append((warpseal.parse_node_id(node_id), public_key, int(entry["weight"])))
     signed = warpseal.SignedMessage.parse(bytes.fromhex(reply["signedMessage"]))
-    result = warpseal.verify(
-        signed.encode(), members, quorum=int(headers["X-Warpseal-Quorum"].partition(";")[0])
-    )
+    members = warpseal.build_canonical_set(entries)
+    quorum = int(headers["X-Warpseal-Quorum"].partition(";")[0])
+    result = warpseal.verify(signed.encode(), members, quorum=quorum)
     if signed.unsigned != message or not result.meets_quorum:
         raise Refused(f"the daemon returned another message, or {result.refusal_text}")
     return signed
@@ -114,47 +108,38 @@ async def sign(
 async def relay(http: aiohttp.ClientSession, event: dict) -> str:
     """Deliver the message of an event; return the hash of the transaction."""
     rpc, message_id = environ["DESTINATION_RPC_URL"], event["data"]["icmMessageId"]
-    receipt = await call(
-        http, environ["SOURCE_RPC_URL"], "eth_getTransactionReceipt", [event["data"]["txHash"]]
-    )
+    source_rpc, source_tx = environ["SOURCE_RPC_URL"], event["data"]["txHash"]
+    receipt = await call(http, source_rpc, "eth_getTransactionReceipt", [source_tx])
+    if not receipt:
+        raise NotYet("the node of the source has no receipt of the transaction")
     topics = ["0x" + MESSENGER[2:].lower().rjust(64, "0"), event["messageId"]]
-    logs = [
-        log
-        for log in (receipt or {"logs": []})["logs"]
-        if log["address"] == WARP and log["topics"][1:] == topics
+    sent = [
+        log for log in receipt["logs"] if log["address"] == WARP and log["topics"][1:] == topics
     ]
-    if not logs:
-        raise (Refused if receipt else NotYet)(
-            "the node of the source has no Warp message of the messenger"
-        )
-    message = warpseal.UnsignedMessage.parse(
-        decode(["bytes"], bytes.fromhex(logs[0]["data"][2:]))[0]
-    )
+    if not sent:
+        raise Refused("the transaction has no Warp message of the messenger")
+    (raw_message,) = decode(["bytes"], bytes.fromhex(sent[0]["data"][2:]))
+    message = warpseal.UnsignedMessage.parse(raw_message)
     payload = warpseal.AddressedCall.parse(message.payload).payload
-    ((_nonce, _sender, _destination, _recipient, gas_limit, relayers, receipts, _body),) = decode(
-        [MESSAGE], payload
-    )
+    (fields,) = decode([MESSAGE], payload)
+    _nonce, _sender, _destination, _recipient, gas_limit, relayers, receipts, _body = fields
     if relayers and ACCOUNT.address.lower() not in relayers:
         raise Refused(f"only these relayers may deliver it: {', '.join(relayers)}")
-    query = {
-        "to": MESSENGER,
-        "data": f"0x{keccak(b'messageReceived(bytes32)')[:4].hex()}{message_id[2:]}",
-    }
+    selector = keccak(b"messageReceived(bytes32)")[:4]
+    query = {"to": MESSENGER, "data": f"0x{selector.hex()}{message_id[2:]}"}
     if int(await call(http, rpc, "eth_call", [query, "latest"]), 16):
         raise Refused("it was delivered before")
     signed = await sign(http, message)
     # A block verifies what is in the access list: the signed message, 0xff, and zeros up to a whole
     # word.
     predicate = signed.encode() + b"\xff"
-    words = [
-        "0x" + predicate[at : at + 32].ljust(32, b"\0").hex() for at in range(0, len(predicate), 32)
-    ]
+    predicate += bytes(-len(predicate) % 32)
+    words = ["0x" + predicate[at : at + 32].hex() for at in range(0, len(predicate), 32)]
     # The formula of icm-services. A node cannot estimate it, because calls verify no access list.
     gas = 375_750 + gas_limit + 1_024 * len(words) + 250 * len(signed.signer_indices)
     gas += 35 * len(payload) + 2_500 * len(receipts)
-    data = keccak(b"receiveCrossChainMessage(uint32,address)")[:4] + encode(
-        ["uint32", "address"], [0, ACCOUNT.address]
-    )
+    selector = keccak(b"receiveCrossChainMessage(uint32,address)")[:4]
+    data = selector + encode(["uint32", "address"], [0, ACCOUNT.address])
     access_list = [{"address": WARP, "storageKeys": words}]
     transaction = {
         "to": bytes.fromhex(MESSENGER[2:]),
@@ -165,9 +150,8 @@ async def relay(http: aiohttp.ClientSession, event: dict) -> str:
     async with sending:  # One by one, since each needs the nonce behind the last.
         price = int(await call(http, rpc, "eth_gasPrice", []), 16)
         transaction |= {"maxFeePerGas": 2 * price, "maxPriorityFeePerGas": price // 10}
-        transaction["nonce"] = await call(
-            http, rpc, "eth_getTransactionCount", [ACCOUNT.address, "latest"]
-        )
+        sender = [ACCOUNT.address, "latest"]
+        transaction["nonce"] = await call(http, rpc, "eth_getTransactionCount", sender)
         transaction["chainId"] = await call(http, rpc, "eth_chainId", [])
         raw = ACCOUNT.sign_transaction(transaction).raw_transaction
         tx_hash = await call(http, rpc, "eth_sendRawTransaction", ["0x" + raw.hex()])
@@ -198,9 +182,8 @@ async def main() -> None:
     """
     cursor = CURSOR_FILE.read_text() if CURSOR_FILE.exists() else ""
     before: dict[asyncio.Task, str] = {}
-    silence = aiohttp.ClientTimeout(
-        total=None, sock_read=60
-    )  # The daemon sends a cursor every 15 seconds.
+    # The daemon sends a cursor every 15 seconds.
+    silence = aiohttp.ClientTimeout(total=None, sock_read=60)
     async with (
         aiohttp.ClientSession(environ["DAEMON_URL"], timeout=silence) as http,
         asyncio.TaskGroup() as tasks,
@@ -208,10 +191,8 @@ async def main() -> None:
         async for next_cursor, event in listen(http, cursor):
             if event and "messageId" in event:
                 before[tasks.create_task(work(http, event))] = cursor
-            cursor, before = (
-                next_cursor,
-                {task: start for task, start in before.items() if not task.done()},
-            )
+            cursor = next_cursor
+            before = {task: start for task, start in before.items() if not task.done()}
             CURSOR_FILE.with_suffix(".new").write_text(next(iter(before.values()), cursor))
             CURSOR_FILE.with_suffix(".new").replace(CURSOR_FILE)
 

@@ -20,7 +20,6 @@ async def test_the_relayer_delivers_waits_refuses_and_misses_nothing(tmp_path: P
         )
 
 
-def test_each_relayer_has_at_most_150_lines() -> None:
+def test_there_is_a_relayer_in_each_language() -> None:
     relayers = sorted((paths.ROOT / "examples").glob("*/relayer.*"))
     assert [relayer.suffix for relayer in relayers] == [".go", ".py", ".ts"]
-    assert all(len(relayer.read_text().splitlines()) <= 150 for relayer in relayers)
