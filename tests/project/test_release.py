@@ -25,6 +25,11 @@ def test_the_changelog_has_a_section_of_the_version() -> None:
     assert headings == list(dict.fromkeys(headings))
 
 
+def test_the_readme_names_the_files_of_the_version() -> None:
+    names = re.findall(r"warpseal-(\d+\.\d+\.\d+)", (ROOT / "README.md").read_text())
+    assert set(names) == {__version__}
+
+
 def test_the_build_backend_has_the_version_of_the_release_tools() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (backend,) = project["build-system"]["requires"]
