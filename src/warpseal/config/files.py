@@ -20,8 +20,8 @@ from warpseal.runtime.process import os_error_text
 class UnusableFile(Struct, frozen=True):
     """A file that cannot be used.
 
-    reason: with setting and path.
-    is_fatal: the daemon does not start with it.
+    reason: error text, with the setting and the path.
+    is_fatal: whether the file keeps the daemon from starting.
     """
 
     reason: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -85,8 +85,9 @@ class Key(Struct, frozen=True):
         return self.setting.key
 
     def json_value(self, config: Config) -> Any:
-        """Return the effective value as JSON has it: of a node scheme, host and port, of a secret
-        `***`.
+        """Return the effective value as JSON, without secrets.
+
+        A node has its scheme, host and port, a secret is `***`.
         """
         return self._json_value(getattr(getattr(config, self.section), self.field))
 
@@ -102,16 +103,15 @@ class Key(Struct, frozen=True):
     def help(self) -> str:
         """The help text of the flag: meaning, unit and default."""
         default = self.default_text
-        return (
-            f"{self.setting.help} ({default if self.setting.is_required else f'default {default}'})"
-        )
+        if not self.setting.is_required:
+            default = f"default {default}"
+        return f"{self.setting.help} ({default})"
 
     def _json_value(self, value: Any) -> Any:
         if self.setting.is_secret:
             return "***" if value else None
-        return _json_value(
-            self.setting.display(value) if self.setting.display is not None else value
-        )
+        display = self.setting.display
+        return _json_value(value if display is None else display(value))
 
 
 def _keys() -> Iterator[Key]:
@@ -186,68 +186,69 @@ def find_contradictions(
 
     invalid_keys: keys whose own errors are reported.
     """
-    has_certificate, has_key = bool(parsed.get("tls-cert-path")), bool(parsed.get("tls-key-path"))
-    if has_certificate != has_key and not invalid_keys & {"tls-cert-path", "tls-key-path"}:
+    for keys, find in _CONTRADICTIONS:
+        # A key with an error of its own has no value to compare.
+        if not invalid_keys & keys:
+            yield from find(parsed)
+    yield from _shared_ports(parsed, invalid_keys)
+
+
+def _half_identity(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    if bool(parsed.get("tls-cert-path")) != bool(parsed.get("tls-key-path")):
         yield SettingError("tls-cert-path", "tls-cert-path and tls-key-path go together")
-    if "max-request-timeout-seconds" not in invalid_keys:
-        longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
-        if parsed.get("request-timeout-seconds", 0) > longest:
-            yield SettingError(
-                "request-timeout-seconds", f"longer than max-request-timeout-seconds, {longest:g}"
-            )
-    nodes, quorum = (
-        len({node.base_url for node in parsed.get("p-chain-api", ())}),
-        parsed.get("p-chain-quorum", 1),
-    )
-    if 0 < nodes < quorum and "p-chain-api" not in invalid_keys:
+
+
+def _default_timeout(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    longest = parsed.get("max-request-timeout-seconds", AggregationSettings().max_timeout_s)
+    if parsed.get("request-timeout-seconds", 0) > longest:
+        reason = f"longer than max-request-timeout-seconds, {longest:g}"
+        yield SettingError("request-timeout-seconds", reason)
+
+
+def _too_few_nodes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    nodes = len({node.base_url for node in parsed.get("p-chain-api", ())})
+    quorum = parsed.get("p-chain-quorum", 1)
+    if 0 < nodes < quorum:
         counted = "1 node" if nodes == 1 else f"{nodes} different nodes"
-        yield SettingError(
-            "p-chain-quorum",
-            f"{quorum} nodes must agree, and p-chain-api names {counted}: add nodes",
-        )
-    if (
-        parsed.get("index-l1s-at")
-        and not parsed.get("tracked-subnet-ids")
-        and "tracked-subnet-ids" not in invalid_keys
-    ):
+        reason = f"{quorum} nodes must agree, and p-chain-api names {counted}: add nodes"
+        yield SettingError("p-chain-quorum", reason)
+
+
+def _l1s_of_no_subnet(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    if parsed.get("index-l1s-at") and not parsed.get("tracked-subnet-ids"):
         advice = (
             "name the subnets of the L1s in tracked-subnet-ids, or the chains in evm-chains with"
             " index"
         )
         yield SettingError("index-l1s-at", f"finds no chain without tracked-subnet-ids: {advice}")
+
+
+def _sets_without_index(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
     source = parsed.get("validator-sets", SetSource.NODE)
     has_p_chain = PrimaryChain.P in parsed.get("index-chains", ())
-    if (
-        source is not SetSource.NODE
-        and not has_p_chain
-        and not invalid_keys & {"validator-sets", "index-chains"}
-    ):
+    if source is not SetSource.NODE and not has_p_chain:
         reason = (
             f"{source} needs the index of the P-Chain: name p in index-chains, or set"
             " validator-sets to node"
         )
         yield SettingError("validator-sets", reason)
-    chains = parsed.get("evm-chains", ())
-    is_indexed = bool(parsed.get("index-l1s-at")) or any(
-        chain.index is not None for chain in chains
-    )
-    if (
-        parsed.get("eager-icm")
-        and not is_indexed
-        and not invalid_keys & {"evm-chains", "index-l1s-at"}
-    ):
-        yield SettingError(
-            "eager-icm", "has no effect without an index: set index in evm-chains, or index-l1s-at"
-        )
-    if "index-url" not in invalid_keys:
-        yield from _misplaced_indexes(parsed)
-    if (
-        parsed.get("gateway-methods")
-        and not parsed.get("gateway-nodes")
-        and "gateway-nodes" not in invalid_keys
-    ):
+
+
+def _messages_without_index(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    has_indexed_chain = any(chain.index is not None for chain in parsed.get("evm-chains", ()))
+    is_indexed = has_indexed_chain or bool(parsed.get("index-l1s-at"))
+    if parsed.get("eager-icm") and not is_indexed:
+        reason = "has no effect without an index: set index in evm-chains, or index-l1s-at"
+        yield SettingError("eager-icm", reason)
+
+
+def _methods_without_gateway(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
+    if parsed.get("gateway-methods") and not parsed.get("gateway-nodes"):
         advice = "name the nodes, or remove the setting"
         yield SettingError("gateway-methods", f"has no effect without gateway-nodes: {advice}")
+
+
+def _shared_ports(parsed: Mapping[str, Any], invalid_keys: Set[str]) -> Iterator[SettingError]:
     defaults = ApiSettings()
     ports = {
         "api-port": defaults.api_port,
@@ -264,8 +265,9 @@ def find_contradictions(
 
 
 def find_missing_files(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
-    """Yield the files that do not exist and that the daemon only reads: it creates a missing
-    certificate and key.
+    """Yield the files that do not exist and that the daemon does not create itself.
+
+    The daemon creates a certificate with its key if both are missing.
     """
     files: dict[str, Path | None] = {
         key.name: parsed.get(key.name) for key in KEYS if key.setting.metavar == "FILE"
@@ -290,9 +292,8 @@ def _misplaced_indexes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
         parsed.get("index-url", ""), read_urls=parsed.get("index-read-urls", ())
     )
     places = {part: settings.place(part) for part in INDEX_PARTS}
-    if parts := [
-        part for part, place in places.items() if place.read_urls and not is_server(place.url)
-    ]:
+    parts = [part for part, place in places.items() if place.read_urls and not is_server(place.url)]
+    if parts:
         reason = (
             "are replicas of a PostgreSQL server, and index-url names none for"
             f" {' and '.join(parts)}"
@@ -308,6 +309,21 @@ def _misplaced_indexes(parsed: Mapping[str, Any]) -> Iterator[SettingError]:
             yield SettingError(name, f"is the file of {names[path]} too: name another one")
 
 
+_CONTRADICTIONS: Final[
+    tuple[tuple[Set[str], Callable[[Mapping[str, Any]], Iterator[SettingError]]], ...]
+] = (
+    ({"tls-cert-path", "tls-key-path"}, _half_identity),
+    ({"max-request-timeout-seconds"}, _default_timeout),
+    ({"p-chain-api"}, _too_few_nodes),
+    ({"tracked-subnet-ids"}, _l1s_of_no_subnet),
+    ({"validator-sets", "index-chains"}, _sets_without_index),
+    ({"evm-chains", "index-l1s-at"}, _messages_without_index),
+    ({"index-url"}, _misplaced_indexes),
+    ({"gateway-nodes"}, _methods_without_gateway),
+)
+"""Checks of keys that belong together, each with the keys whose own errors make it pointless."""
+
+
 def _json_value(value: Any) -> Any:
     if isinstance(value, tuple) and value and all(isinstance(part, int) for part in value):
         return ".".join(map(str, value))
@@ -318,11 +334,8 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, NodeEndpoint):
         return value.display
     if isinstance(value, L1sNode):
-        return (
-            {"base-url": value.endpoint.display, "holders": True}
-            if value.has_holders
-            else value.endpoint.display
-        )
+        base_url = value.endpoint.display
+        return {"base-url": base_url, "holders": True} if value.has_holders else base_url
     if isinstance(value, EvmChain):
         optional = {
             "ws": _json_value(value.ws),

@@ -45,16 +45,16 @@ class ConfigError(StartupError):
 
     def __init__(self, errors: tuple[SettingError, ...]) -> None:
         listed = "".join(f"\n  {error}" for error in errors)
-        super().__init__(
-            f"the configuration has {len(errors)} fault{'s' if len(errors) > 1 else ''}:{listed}"
-        )
+        plural = "s" if len(errors) > 1 else ""
+        super().__init__(f"the configuration has {len(errors)} fault{plural}:{listed}")
         self.errors = errors
 
 
 class Loaded(Struct, frozen=True):
-    """A valid configuration and where each key that is not a default came from.
+    """A valid configuration, and the source of each key that is not a default.
 
-    unknown_names: WARPSEAL_ variables that no setting has; none if the names are checked strictly.
+    unknown_names: WARPSEAL_ variables that belong to no setting; empty if names are checked
+        strictly.
     """
 
     config: Config
@@ -65,13 +65,11 @@ class Loaded(Struct, frozen=True):
 def load(
     file: Path | None, flags: Mapping[str, str], environ: Mapping[str, str], *, strict: bool = False
 ) -> Loaded:
-    """Return the configuration of these layers.
+    """Return the configuration of these layers. Raises ConfigError naming every error.
 
-    flags: key name -> text.
-    Raises ConfigError naming every error.
-
-    strict: an unknown WARPSEAL_ name of the environment is an error, as is each file that does not
-        exist.
+    flags: text of each flag by the name of its key.
+    strict: whether unknown WARPSEAL_ names of the environment and files that do not exist are
+        errors.
     """
     errors: list[SettingError] = []
     raw = _read_file(file, environ, errors) if file else {}
@@ -105,14 +103,14 @@ def load(
 
 
 def find_data_dir(file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Path:
-    """Return `data-dir` of these layers, whatever the other keys are. Raises ConfigError."""
+    """Return `data-dir` of these layers; other keys may be invalid. Raises ConfigError."""
     return find_value("data-dir", file, flag, environ) or default_data_dir()
 
 
 def find_value(name: str, file: Path | None, flag: str | None, environ: Mapping[str, str]) -> Any:
-    """Return the value of one key of these layers, whatever the others are; None if none has it.
+    """Return the value of a key in these layers; None if no layer has it.
 
-    Raises ConfigError.
+    Other keys may be invalid. Raises ConfigError.
     """
     key = next(key for key in KEYS if key.name == name)
     environment_name = _environment_name(key, environ)
@@ -126,8 +124,8 @@ def find_value(name: str, file: Path | None, flag: str | None, environ: Mapping[
 
 
 def find_service_addresses(environ: Mapping[str, str]) -> Iterator[SettingError]:
-    """Yield the ignored variables that have the name of a setting, and the address of a service as
-    value.
+    """Yield the variables that are ignored because Kubernetes set them to the address of a
+    service.
     """
     for name in (name for key in KEYS for name in _environment_names(key)):
         if name in environ and _is_service(name, environ):
@@ -193,11 +191,9 @@ def _parse(
     for name, value in raw.items():
         key = by_name.get(name)
         if key is None:
-            reason = (
-                f"removed: {REMOVED_KEYS[name]}"
-                if name in REMOVED_KEYS
-                else unknown_key(name, by_name)
-            )
+            reason = unknown_key(name, by_name)
+            if name in REMOVED_KEYS:
+                reason = f"removed: {REMOVED_KEYS[name]}"
             errors.append(SettingError(name, reason, sources[name]))
             continue
         try:

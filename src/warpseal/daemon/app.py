@@ -41,18 +41,17 @@ async def serve(
     index_command: Sequence[str] = (),
     on_loaded: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the daemon until SIGTERM or SIGINT, the second of which ends the process at once.
+    """Run the daemon until SIGTERM or SIGINT. Raises StartupError.
 
-    Raises StartupError.
+    A second signal ends the process at once. SIGHUP opens the log files again.
 
-    SIGHUP opens the log files again.
-
-    announce: called with the URLs of the API and of the metrics page once both ports listen; beside
-        another daemon on the data folder, once this one holds the folder of its network.
-    loggers: those whose levels the node API shows and changes.
-    index_command: starts the index process if a chain is indexed; empty: another service manager
-        starts it.
-    on_loaded: called once all modules are imported that a daemon needs.
+    announce: function that takes the URLs of the API and of the metrics page, as soon as both ports
+        listen. If another daemon may use the data folder, it is called later: when this daemon
+        holds the folder of its network.
+    loggers: loggers whose levels the node API shows and changes.
+    index_command: command that starts the index process if a chain is indexed; empty if another
+        service manager starts it.
+    on_loaded: function that is called when all modules are imported that a daemon needs.
     """
     stopping = asyncio.Event()
 
@@ -137,7 +136,7 @@ def load_ports() -> ModuleType:
 class DaemonProcess:
     """Serves the ports, and starts what stands behind them.
 
-    on_data_folder: called once this daemon holds the folder of its network.
+    on_data_folder: function that is called when this daemon holds the folder of its network.
     """
 
     def __init__(
@@ -190,9 +189,8 @@ class DaemonProcess:
 
         def start_indexer() -> None:
             self._on_data_folder()
-            if (
-                self._config.indexer.chains or self._config.node.has_evm_index
-            ) and self._index_command:
+            has_index = bool(self._config.indexer.chains) or self._config.node.has_evm_index
+            if has_index and self._index_command:
                 tasks.create_task(self._run_indexer())
 
         start_subsystems = load(START).start_subsystems

@@ -60,7 +60,7 @@ def describe_pool(
 ) -> ChainSummary:
     """Return the row of a chain whose calls are forwarded.
 
-    kind: evm or gateway.
+    kind: kind of the row, "evm" or "gateway".
     """
     failures, growth = pool.failures(), pool.head_growth()
     return ChainSummary(

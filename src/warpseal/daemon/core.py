@@ -121,7 +121,7 @@ class Core:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the network in the data folder; None: it is read-only."""
+        """The folder of the network in the data folder; None if that is read-only."""
         return self.identity.folder
 
     @property
@@ -132,9 +132,7 @@ class Core:
     def keep_running(
         self, tasks: asyncio.TaskGroup, part: str, run: Callable[[], Awaitable[object]]
     ) -> None:
-        """Run a part that signing does not need, until it returns; an error ends it for a moment
-        only.
-        """
+        """Run a part that signing does not need, until it returns; after an error it starts again."""
         tasks.create_task(self.background.keep_running(part, run))
 
 
@@ -169,7 +167,7 @@ async def open_core(
 def check_index_places(config: Config, folder: Path | None) -> None:
     """Raise StartupError if an index of the configuration has no place.
 
-    folder: None: the data folder is read-only.
+    folder: folder of the network; None if the data folder is read-only.
     """
     place = config.index.place
     places = [place(EVM_INDEX, chain.blockchain_id) for chain in config.node.indexed_evm_chains]

@@ -44,8 +44,8 @@ class EvmApi:
     """Forwards from the start; replies that need the network's upgrade times or a genesis come
     after `open`, calls of the Warp API after `open_signing`.
 
-    chains: the configured ones, then the added ones.
-    sessions: to their nodes.
+    chains: configured chains, then those that were added.
+    sessions: connections to the nodes of the chains.
     """
 
     def __init__(
@@ -123,13 +123,14 @@ class EvmApi:
         with suppress(NodeUnavailable, TimeoutError):
             async with asyncio.timeout(_TIMEOUT_S):
                 await self._opened.wait()  # Early calls wait, as everywhere.
-            blockchain = await self._view.blockchain(chain_id) if self._view is not None else None
-        return blockchain.genesis if blockchain is not None else None
+            if self._view is not None:
+                blockchain = await self._view.blockchain(chain_id)
+        return None if blockchain is None else blockchain.genesis
 
     def log_clients(self, executor: Executor) -> dict[ChainID, EvmLogClient]:
         """Return the readers of the logs of the chains.
 
-        executor: decodes large replies.
+        executor: thread that decodes large replies.
         """
         timeout_s = self._config.node.call_timeout_s
         return {

@@ -51,7 +51,7 @@ class L1ValidatorSample(Sample, frozen=True):
 class L1QuorumSample(Sample, frozen=True):
     """The quorum of a tracked L1.
 
-    margins: by basis.
+    margins: margin of the quorum by basis, "active" or "answering".
     """
 
     labels = ("subnet_id",)

@@ -35,13 +35,14 @@ _RETRY: Final = Backoff(first_s=0.25, cap_s=5.0)
 
 
 class IndexRun(Struct, frozen=True):
-    """What `index run` was asked for.
+    """The arguments of `index run`.
 
-    loggers: of this process.
-    announce: prints a line for the operator.
-    worker_process: writes the primary chains; None if none is configured.
-    only: blockchain ids of the EVM chains to index; None: all that are configured or found.
-    elsewhere: configured ones that another process indexes.
+    loggers: loggers of this process.
+    announce: function that prints a line for the operator.
+    worker_process: process that writes the primary chains; None if no primary chain is configured.
+    only: blockchain ids of the EVM chains to index; None for all that are configured, or that the
+        node of `index-l1s-at` serves.
+    elsewhere: configured EVM chains that another process indexes.
     """
 
     config: Config
@@ -55,7 +56,7 @@ class IndexRun(Struct, frozen=True):
 class IndexCore:
     """What every subsystem of the index process may use.
 
-    fail: ends the process with an error.
+    fail: function that ends the process with an error.
     """
 
     def __init__(

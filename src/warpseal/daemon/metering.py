@@ -40,7 +40,7 @@ def usage_samples(recorder: UsageRecorder) -> Iterator[UsageSample]:
 def route_usage(since_start: Mapping[tuple[str, str], MethodUsage]) -> list[RouteUsage]:
     """Return the usage of the busiest routes.
 
-    since_start: by path and method.
+    since_start: usage by path and method.
     """
     routes: defaultdict[str, dict[str, MethodUsage]] = defaultdict(dict)
     for (path, method), usage in since_start.items():

@@ -66,11 +66,11 @@ _BACKOFF: Final = Backoff(first_s=0.5, cap_s=30.0)
 
 
 class NodeApi:
-    """Answers from the start.
+    """The node API of this daemon, which answers from the start.
 
-    followed_chains: those for whose tips the bootstrap check waits, by name.
-
-    aliases: names of blockchains. interfaces: the app of the node API.
+    followed_chains: chains for whose tips the bootstrap check waits, by name.
+    aliases: names of blockchains.
+    interfaces: app of the node API.
     """
 
     def __init__(self, registries: Registries) -> None:

@@ -42,7 +42,7 @@ async def describe_validators(
 ) -> Mapping[str, Any]:
     """Return the subnets and their validators; other callbacks of the event loop run in between.
 
-    pinned: the subnets whose missing validators are all listed.
+    pinned: subnets that are always tracked, of which more missing validators are listed.
     """
     describer = PeerDescriber(request, network, subnet_tracker, current)
     readiness: list[SubnetReadiness] = []
@@ -145,14 +145,15 @@ class PeerDescriber:
             last_reply=self._moment(peer.responded_at),
             validation_id=None if validation is None else _id_text(validation.validation_id),
             balance=None if validation is None else str(validation.balance),
-            # It may quote the address.
+            # The detail may quote the address.
             detail=peer.detail if self._with_addresses else None,
         )
 
 
 def share_limits(sizes: Sequence[int], total: int) -> list[int]:
-    """Return how many of its rows each part may show: all of small parts, and equal shares of the
-    rest of `total`.
+    """Return the number of rows that each part may show.
+
+    Small parts show all of their rows; the others share the rest of `total` equally.
     """
     limits = [0] * len(sizes)
     remaining = total
@@ -172,7 +173,7 @@ def _subnet(
 ) -> SubnetStatus:
     """Return the status of a subnet.
 
-    limit: named inactive validators.
+    limit: number of inactive validators that are named.
     """
     return SubnetStatus(
         subnet_id=_id_text(subnet.subnet_id),

@@ -34,7 +34,7 @@ _CLOCK_STEP_S: Final = 1.0
 class StatusRequest(Struct, frozen=True):
     """A request for the status document.
 
-    with_addresses: whether the addresses of validators and of upstream nodes are shown.
+    with_addresses: whether the document has the addresses of validators and of upstream nodes.
     offset_s: Unix time minus the time of the event loop's clock.
     """
 
@@ -104,7 +104,7 @@ class StatusSections:
 class HealthSample(Sample, frozen=True):
     """The health checks.
 
-    passes: by name, whether a check passed when it last ran.
+    passes: whether each check passed when it last ran, by its name.
     """
 
     passes: Mapping[str, bool] = metric(
@@ -118,9 +118,10 @@ class HealthSample(Sample, frozen=True):
 class Registries:
     """Where subsystems register what others read. They exist before the network is known.
 
-    refreshers: called before metrics, status and `/ready` are read. started_at: of the process,
-    Unix seconds. starting_gates: requests wait there for the network, and have the error if no node
-    answers.
+    refreshers: functions that are called before metrics, status and `/ready` are read.
+    started_at: start of the process, Unix seconds.
+    starting_gates: gates where requests wait for the network; they get the error if no node
+        answers.
     """
 
     def __init__(self, config: Config, loggers: DaemonLoggers) -> None:
@@ -148,12 +149,12 @@ class Registries:
         self._runs.append((part, run))
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Start the parts, and return their tasks. An error ends a part for a moment only."""
+        """Start the parts, and return their tasks. After an error a part starts again."""
         return [
             tasks.create_task(self.background.keep_running(part, run)) for part, run in self._runs
         ]
 
     async def refresh(self) -> None:
-        """Read again what is old and is not read all the time."""
+        """Read old values again that are not read all the time."""
         for refresh in self.refreshers:
             await refresh()

@@ -34,7 +34,8 @@ _REPEATED_LINE_S: Final = 60.0
 async def start_subsystems(ports: DaemonPorts, start_indexer: Callable[[], None]) -> None:
     """Open all subsystems in the order of the table, and run until cancelled. Raises StartupError.
 
-    start_indexer: called once nothing is known that keeps the index process from starting.
+    start_indexer: function that starts the index process; it is called when the checks of the
+        start have passed.
     """
     registries, opened = ports.registries, ports.opened
     config = registries.config
@@ -79,10 +80,10 @@ def _log_start(core: Core) -> None:
 async def find_network_id(
     info: InfoClient, nodes: Sequence[str], gates: Sequence[StartupGate[Any]]
 ) -> int:
-    """Return the network id as soon as a node answers; a node that is down at start does not end
-    the daemon.
+    """Return the network id as soon as a node answers. Nodes that are down do not end the daemon.
 
-    nodes: addresses for the log, which has one line a minute.
+    nodes: addresses of the nodes for the log, which has one line a minute.
+    gates: gates whose waiting requests get the error.
     """
     logged_at = -_REPEATED_LINE_S
 

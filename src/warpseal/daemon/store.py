@@ -17,9 +17,9 @@ from warpseal.store.url import OFF
 
 
 class StoreSample(Sample, frozen=True):
-    """The store; counters since the start.
+    """The store. Its counters begin with the process.
 
-    size_bytes, evictable_bytes: about half a minute old.
+    size_bytes, evictable_bytes: sizes that are up to half a minute old.
     """
 
     is_up: bool = metric(False, "warpseal_store_up", "1 while the store works, 0 while it is down")

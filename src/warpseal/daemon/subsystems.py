@@ -108,10 +108,10 @@ class Stage(StrEnum):
 class Subsystem(Struct, frozen=True):
     """A row of the table.
 
-    name: of `open_<name>`, and of its object for those that need it.
-    module: of this package.
-    needs: the names of the objects above it that it takes as arguments; one that is not configured
-        is None. ports.py adds `GIVEN`.
+    name: name of its function `open_<name>`, and of its object for subsystems that need it.
+    module: name of its module in this package.
+    needs: names of the objects that it takes as arguments: of subsystems above it, and of `GIVEN`.
+        The object of a subsystem that is not configured is None.
     """
 
     name: str
@@ -283,8 +283,8 @@ async def open_stage(
 ) -> None:
     """Open the subsystems of a stage, and hold them in `stack`. Raises StartupError.
 
-    opened: the objects of the subsystems by their names, to which those of this stage are added.
-    arguments: the first arguments of each subsystem.
+    opened: objects of the subsystems by name, to which this stage adds its own.
+    arguments: first arguments of each subsystem.
     """
     for row in find_rows(config, stage):
         open_subsystem = getattr(load(row.module), f"open_{row.name}")

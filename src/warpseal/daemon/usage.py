@@ -42,8 +42,9 @@ async def open_metrics_database(
 ) -> AsyncIterator[MetricsDatabase | None]:
     """Hold the metrics database; None if it has no place.
 
-    folder: of the network in data-dir; None: it is read-only.
-    Raises StartupError if usage has no place then.
+    Raises StartupError if it has no place and usage is recorded.
+
+    folder: folder of the network in data-dir; None if that is read-only.
     """
     url = metrics_database_url(config.usage, config.store, folder)
     if config.records_usage and url is None:
@@ -119,7 +120,7 @@ async def open_early_usage(
 class Usage(Struct, frozen=True):
     """The metrics database, and the recorded usage in it.
 
-    source: None if usage is not recorded.
+    source: recorded usage; None if usage is not recorded.
     """
 
     database: MetricsDatabase | None

@@ -41,10 +41,10 @@ _ICM_TEXT: Final = (
 class IndexSample(Sample, frozen=True):
     """One indexed chain, as the indexer last reported it.
 
-    rate, eta_s: pace of catching up, None if no block is missing.
-    pages: number of pages that this process read from the index.
-    traced_height, documents, requests, icm_stuck: of EVM chains only; icm_stuck counts the stuck
-        messages of ICM by destination.
+    rate, eta_s: pace of catching up, and the time that it still takes; None if no block is missing.
+    pages: number of pages that this process read from the index, by kind.
+    traced_height, documents, requests: values of EVM chains.
+    icm_stuck: number of stuck ICM messages of an EVM chain, by destination.
     """
 
     labels = ("chain",)

@@ -170,12 +170,13 @@ def follower_detail(follower: PChainFollower) -> FollowerProgress:
 
 
 class FollowerSample(Sample, frozen=True):
-    """One followed chain. None: not known.
+    """A followed chain. A value that is not known is None.
 
-    height: of the newest block that was read; node_height: of the node's newest block.
-    remaining_blocks: of the backfill and of gaps.
-    blocks_read: since the start.
-    stopped: why it stopped.
+    height: height of the newest block that was read.
+    node_height: height of the newest block of the node.
+    remaining_blocks: number of blocks of the backfill that are not read yet.
+    blocks_read: number of blocks that this process has read.
+    stopped: reason why the follower stopped.
     """
 
     labels = ("chain",)

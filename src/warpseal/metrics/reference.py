@@ -31,7 +31,7 @@ _SHARE_CACHE: Final = "shares"
 class ReferenceCounts(Struct):
     """Counts that only the reference's series show.
 
-    latency_ms: of the latest request that got a message.
+    latency_ms: duration of the latest request that got a message.
     """
 
     requests: int = 0
@@ -50,7 +50,7 @@ class ReferenceSeries(Struct, frozen=True):
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges."""
         network = self.snapshot.network
-        # Not measured: dashboards find the name, and no false number.
+        # It is not measured: dashboards find the name, and no false number.
         yield build_metric(
             "msgcreator_codec_compressed_duration", "time spent handling compressed messages", ()
         )
@@ -66,10 +66,11 @@ class ReferenceSeries(Struct, frozen=True):
             ],
         )
         latencies = [
-            latency
+            sample.latency_s
             for sample in self.snapshot.of(ValidatorSample)
-            if (latency := sample.latency_s) is not None
+            if sample.latency_s is not None
         ]
+        average_ns = int(fmean(latencies) * _NS_PER_S) if latencies else 0
         for name, text, value in (
             (
                 "signature_aggregator_agg_sigs_latency_ms",
@@ -79,7 +80,7 @@ class ReferenceSeries(Struct, frozen=True):
             (
                 "timeoutmanager_average_latency",
                 "Average network latency in nanoseconds",
-                int(fmean(latencies) * _NS_PER_S) if latencies else 0,
+                average_ns,
             ),
             (
                 "timeoutmanager_current_timeout",

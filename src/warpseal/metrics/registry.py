@@ -45,7 +45,8 @@ _END: Final = b"# EOF\n"
 class Metrics:
     """Counts reported events. Every method is cheap and for the event loop.
 
-    samples: the sources of a scrape. refresh: called before they are read.
+    samples: sources of a scrape.
+    refresh: function that is called before the sources are read.
     """
 
     def __init__(self) -> None:
@@ -140,23 +141,21 @@ class Metrics:
     ) -> None:
         """Record one aggregation, successful or not.
 
-        stages: seconds by stage; "total" is the sum.
-
         outcome: "ok", the code of the error, or "cancelled".
-        trace_id: of its trace, if it is sampled, as exemplar.
+        stages: seconds by stage; "total" is the sum.
+        trace_id: id of the trace, if the aggregation is sampled, as exemplar.
         """
+        exemplar = {"trace_id": trace_id} if trace_id else None
         for stage, seconds in stages.items():
             if stage == TOTAL_STAGE:
-                self._duration_of(outcome).observe(
-                    seconds, {"trace_id": trace_id} if trace_id else None
-                )
+                self._duration_of(outcome).observe(seconds, exemplar)
             else:
                 self._stage_of(stage, outcome).observe(seconds)
 
     def observe_http(self, route: str, status: int) -> None:
         """Count one HTTP response.
 
-        route: the template of the path, of which there are few.
+        route: template of the path; there are few templates.
         """
         self._http_of(route, status).inc()
 
@@ -170,7 +169,7 @@ class Metrics:
     ) -> None:
         """Count calls of an EVM chain.
 
-        upstream: the node's position in its list, empty if none was asked.
+        upstream: position of the node in its list; empty if no node was called.
         """
         self._evm_calls_of(chain, method_class, upstream, outcome).inc(calls)
 
@@ -193,9 +192,7 @@ class Metrics:
         self._reference.bad_shares += 1
 
     def count_reissued_message(self) -> None:
-        """Count a message that was signed again for another validator set without a request to a
-        validator.
-        """
+        """Count a message signed for another set without a request to a validator."""
         self._reissued.inc()
 
     def observe_commit(self, rows: int, seconds: float) -> None:
@@ -220,7 +217,7 @@ class Metrics:
         self._reference.too_little_connected += 1
 
     def report_paused_webhooks(self, count: int | None) -> None:
-        """Record how many webhooks are paused; None: this process sends to none."""
+        """Record the number of paused webhooks; None if this process sends no webhooks."""
         self._paused_webhooks = count
 
     async def snapshot(self, *, is_openmetrics: bool = False) -> Callable[[], bytes]:

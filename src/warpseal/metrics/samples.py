@@ -55,20 +55,19 @@ S = TypeVar("S", bound=Sample)
 
 
 def metric(default: Any, name: str, text: str, by: str = "") -> Any:
-    """Return a field of a Sample whose value is a metric.
+    """Return a field of a Sample whose value is a metric. A value of None has no row.
 
-    text: its help. A value of None has no row.
-
-    by: the label of a value that is a mapping, with one row for each key, or of a text, with one
-        row of value 1.
+    text: help of the metric.
+    by: label of a value that is a mapping, which has a row for each key, or that is a text, which
+        has one row of value 1.
     """
     return _MetricField(default, name, text, by)
 
 
 class ValidatorSample(Sample, frozen=True):
-    """One wanted validator.
+    """One validator to which the daemon keeps a connection.
 
-    latency_s: None before the first reply.
+    latency_s: time of a response; None before the first one.
     """
 
     labels = ("node_id",)
@@ -108,7 +107,7 @@ class SubnetSample(Sample, frozen=True):
 class NetworkSample(Sample, frozen=True):
     """All peers together; counters since the start.
 
-    unanswered: requests that got no reply in time.
+    unanswered: number of requests without a reply in time.
     """
 
     connections: int = metric(0, "warpseal_peer_connections", "Peers whose handshake is complete")
@@ -159,11 +158,9 @@ class NetworkSample(Sample, frozen=True):
 
 
 class CacheSample(Sample, frozen=True):
-    """One cache: "shares", "answers", "validator_sets".
+    """One cache: "shares", "answers" or "validator_sets". Its counters begin with the process.
 
-    Counters since the start; size_bytes is what it holds.
-
-    signatures: in the answers that were found.
+    signatures: number of signatures in the answers that lookups returned.
     """
 
     labels = ("cache",)
