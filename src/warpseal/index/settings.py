@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec import field
+
 from warpseal.runtime.settings import (
     MEBIBYTE,
     Group,
@@ -113,7 +115,7 @@ class IndexSettings(Settings, frozen=True):
         group=Group.INDEX,
         display=_redacted,
     )
-    chains: Mapping[ChainID, IndexPlace] = {}
+    chains: Mapping[ChainID, IndexPlace] = field(default_factory=dict)
 
     def place(self, part: str, chain_id: ChainID | None = None) -> IndexPlace:
         """Return where an index is.

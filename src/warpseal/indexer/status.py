@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from msgspec import field
 from msgspec.structs import replace
 from prometheus_client import Metric
 
@@ -105,7 +106,7 @@ class IndexSample(Sample, frozen=True):
         "Requests of pages and clients that wait for the indexer of an EVM chain",
         by="kind",
     )
-    icm_stuck: Mapping[str, int] = {}
+    icm_stuck: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def metrics(cls, samples: Sequence[IndexSample]) -> Iterator[Metric]:

@@ -270,7 +270,7 @@ def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
 
 
 class _Owner(msgspec.Struct):
-    addresses: list[str] = []
+    addresses: list[str] = msgspec.field(default_factory=list)
 
 
 class _Signer(msgspec.Struct):
