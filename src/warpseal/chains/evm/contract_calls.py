@@ -15,14 +15,14 @@ from warpseal.runtime.lazy import eth_abi, eth_abi_errors
 
 MAX_NAME_BYTES: Final = 255
 MAX_CALL_GAS: Final = 5_000_000
-"""What a contract may use in a call of ours."""
+"""The most gas that a contract may use in a call of the daemon."""
 
 ERC721_INTERFACE: Final = bytes.fromhex("80ac58cd")
 EARLY_ERC721_INTERFACE: Final = bytes.fromhex("9a20483d")
 """ERC-721 before it was final."""
 ERC1155_INTERFACE: Final = bytes.fromhex("d9b67a26")
 NO_INTERFACE: Final = bytes.fromhex("ffffffff")
-"""A contract with ERC-165 says that it does not support it; one that supports everything has no ERC-165."""
+"""An interface that a contract with ERC-165 denies; a contract that claims it has no ERC-165."""
 
 _WORD_BYTES: Final = 32
 
@@ -69,8 +69,9 @@ def uri_call(token_id: int) -> bytes:
 
 
 def balance_of_batch_call(owners: Sequence[bytes], token_ids: Sequence[int]) -> bytes:
-    """Return the call of balanceOfBatch (ERC-1155): the balance of each owner in the token at the
-    same place.
+    """Return the call of balanceOfBatch (ERC-1155).
+
+    It asks for the balance of each owner in the token at the same place.
     """
     # The head has the offsets of both arrays; an array is its length and its elements.
     offsets = [2 * _WORD_BYTES, (3 + len(owners)) * _WORD_BYTES]
@@ -112,17 +113,16 @@ def decode_pairs(data: bytes) -> list[tuple[int, int]] | None:
 
 
 def decode_name(result: bytes) -> str | None:
-    """Return what name or symbol returned, a string or a bytes32, cut to MAX_NAME_BYTES bytes of
-    UTF-8.
+    """Return the text that name or symbol returned, cut to MAX_NAME_BYTES bytes of UTF-8.
 
+    result: a string or a bytes32.
     A bytes32 ends at its first zero. In a string, zeros are left out, since PostgreSQL does not
     store them. Bytes that are no UTF-8 are replaced.
     """
-    raw = (
-        result.partition(b"\0")[0]
-        if len(result) == _WORD_BYTES
-        else _decode("bytes", _padded(result))
-    )
+    if len(result) == _WORD_BYTES:
+        raw = result.partition(b"\0")[0]
+    else:
+        raw = _decode("bytes", _padded(result))
     if raw is None:
         return None
     text = raw.decode(errors="replace").replace("\0", "")
@@ -142,9 +142,9 @@ def _padded(result: bytes) -> bytes:
 
 def _word(value: int | bytes) -> bytes:
     """Return a number, or an address, as a word of the ABI."""
-    return (
-        value.to_bytes(_WORD_BYTES) if isinstance(value, int) else value.rjust(_WORD_BYTES, b"\0")
-    )
+    if isinstance(value, int):
+        return value.to_bytes(_WORD_BYTES)
+    return value.rjust(_WORD_BYTES, b"\0")
 
 
 def _decode(abi: str, result: bytes) -> Any:

@@ -1,5 +1,4 @@
-"""Events of ICM in a block's receipts: messages of TeleporterMessenger, and what the Warp
-precompile sends.
+"""Events of ICM in a block's receipts: of TeleporterMessenger and of the Warp precompile.
 
 Any contract may log the events of a messenger, so that the index decides which addresses count. A
 log with the topic of such an event and another shape is counted. Messages are read and written
@@ -73,7 +72,10 @@ class Outcome(IntEnum):
 
 
 class ChangeKind(IntEnum):
-    """What happened to a message later. RESENT is the writer's: the event is that of a new message."""
+    """The kind of a later event of a message.
+
+    The writer of the index sets RESENT: the contract logs the event of a new message.
+    """
 
     FEE = 1
     RESENT = 2
@@ -100,8 +102,8 @@ class PayloadKind(IntEnum):
 class MessageFields(NamedTuple):
     """The fields of a message as its contract encodes them.
 
-    origin: the messenger of version 2, None of version 1.
-    tail: the lists of relayers and receipts as the ABI has them, "" if both are empty.
+    origin: the messenger for version 2, None for version 1.
+    tail: the lists of relayers and receipts as the ABI encodes them, "" if both are empty.
     """
 
     nonce: int
@@ -115,13 +117,11 @@ class MessageFields(NamedTuple):
 
 
 class IcmSend(Struct, frozen=True, gc=False):
-    """A sent message, or one that was sent again.
+    """A message that was sent, or sent again. Nonces of events are below 2^63.
 
-    position: its place among the ICM events of its block, from 0.
-
+    position: the place of the event among the ICM events of its block, from 0.
     warp_sender: the contract that called the Warp precompile: the messenger in version 1, an
-        adapter in version 2; "" if its transaction has no Warp message with this message. Nonces of
-        events are below 2^63.
+        adapter in version 2; "" if its transaction has no Warp message with this message.
     """
 
     position: int
@@ -138,9 +138,8 @@ class IcmReceive(Struct, frozen=True, gc=False):
     """A received message.
 
     redeemer: the account that the source chain owes the fee.
-
-    inner_events: the ICM events between its log and that of its outcome, such as what the recipient
-        sends meanwhile.
+    inner_events: the number of ICM events between its log and the log of its outcome, such as
+        messages that the recipient sends meanwhile.
     """
 
     position: int
@@ -158,7 +157,7 @@ class IcmReceive(Struct, frozen=True, gc=False):
 class IcmChange(Struct, frozen=True, gc=False):
     """A later event of a message.
 
-    account, amount: asset and whole fee of FEE, relayer and reward of RECEIPT.
+    account, amount: asset and whole fee for FEE, relayer and reward for RECEIPT.
     """
 
     position: int
@@ -173,7 +172,7 @@ class IcmChange(Struct, frozen=True, gc=False):
 class WarpSend(Struct, frozen=True, gc=False):
     """A Warp message.
 
-    message: its unsigned bytes.
+    message: the bytes of the unsigned message.
     """
 
     position: int
@@ -199,8 +198,9 @@ IcmEvents = tuple[IcmEvent, ...]
 
 
 def decode_message(data: bytes, start: int, *, is_v2: bool = False) -> MessageFields | None:
-    """Return the message that begins at `start` and ends with the data; None for all but its only
-    encoding.
+    """Return the message that begins at `start` and ends with the data.
+
+    A message has only one accepted encoding; the result for any other bytes is None.
     """
     head = _HEADS[is_v2]
     lists_at = start + head.size
@@ -230,8 +230,9 @@ def decode_message(data: bytes, start: int, *, is_v2: bool = False) -> MessageFi
 
 
 def encode_message(fields: MessageFields) -> bytes:
-    """Return the bytes from which `decode_message` reads the fields: without the offset before them
-    in a payload.
+    """Return the bytes from which `decode_message` reads the fields.
+
+    A payload has an offset before these bytes.
     """
     nonce, sender, origin, destination, recipient, gas, tail, body = fields
     senders = (sender,) if origin is None else (sender, origin)
@@ -261,22 +262,21 @@ def decode_tail(tail: bytes) -> tuple[tuple[bytes, ...], tuple[tuple[int, bytes]
 
 
 def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: int) -> bytes:
-    """Return the 32 bytes by which the contracts identify a message; not the id of its Warp
-    message.
+    """Return the 32 bytes by which the contracts identify a message.
+
+    The id of its Warp message is another one.
     """
     return keccak(_PADDING + messenger + source + destination + nonce.to_bytes(HASH_BYTES))
 
 
 class IcmReader:
-    """Reads the ICM logs of a block one by one, in their order.
-
-    sent: the last sent message, before its Warp message, and its payload. received: received
-    messages without an outcome by transaction, contract and id.
-    """
+    """Reads the ICM logs of a block one by one, in their order."""
 
     def __init__(self) -> None:
         self.events: list[IcmEvent] = []
+        # The last sent message and its payload, until its Warp message comes.
         self._sent: tuple[IcmSend, bytes] | None = None
+        # Received messages without an outcome, by transaction, contract and id.
         self._received: dict[tuple[int, bytes, bytes], IcmReceive] = {}
 
     def read_send(self, log: TopicLog, *, is_v2: bool = False) -> None:
@@ -291,19 +291,21 @@ class IcmReader:
         self._sent = send, data[start:]
 
     def read_receive(self, log: TopicLog) -> None:
-        """Read ReceiveCrossChainMessage(indexed messageID, indexed source, indexed deliverer,
-        redeemer, message).
+        """Read ReceiveCrossChainMessage.
+
+        Its fields are indexed messageID, indexed source, indexed deliverer, redeemer and message.
         """
         message_id, source, deliverer = log.indexed(3)
         contract, data = log.contract(), log.data()
-        fields = _message_at(data, 2, 2)
-        position, redeemer, account = (
-            len(self.events),
-            address_in(data[:HASH_BYTES]),
-            address_in(deliverer),
-        )
         receive = IcmReceive(
-            position, log.tx_index, contract, message_id, ChainID(source), fields, account, redeemer
+            len(self.events),
+            log.tx_index,
+            contract,
+            message_id,
+            ChainID(source),
+            message=_message_at(data, 2, 2),
+            deliverer=address_in(deliverer),
+            redeemer=address_in(data[:HASH_BYTES]),
         )
         self.events.append(receive)
         self._received[log.tx_index, contract, message_id] = receive
@@ -316,8 +318,9 @@ class IcmReader:
             self._add_change(log, message_id, ChangeKind.EXECUTED, NO_ACCOUNT, 0)
 
     def read_failed(self, log: TopicLog) -> None:
-        """Read MessageExecutionFailed(indexed messageID, indexed source, message), which follows
-        its receive.
+        """Read MessageExecutionFailed(indexed messageID, indexed source, message).
+
+        It follows the log of its receive.
         """
         message_id, _ = log.indexed(2)
         _message_at(log.data(), 1, 1)
@@ -329,7 +332,10 @@ class IcmReader:
         self._add_change(log, message_id, ChangeKind.FEE, *_fee(log.data()))
 
     def read_receipt(self, log: TopicLog) -> None:
-        """Read ReceiptReceived(indexed messageID, indexed destination, indexed relayer, feeInfo)."""
+        """Read ReceiptReceived.
+
+        Its fields are indexed messageID, indexed destination, indexed relayer and feeInfo.
+        """
         message_id, _, relayer = log.indexed(3)
         _, amount = _fee(log.data())
         self._add_change(log, message_id, ChangeKind.RECEIPT, address_in(relayer), amount)
@@ -344,11 +350,10 @@ class IcmReader:
             or sha256(message).digest() != message_id
         ):
             raise UnknownShape
-        kind = (
-            PayloadKind.TELEPORTER
-            if self._is_of_last_send(log.tx_index, sender, message)
-            else _kind_of(message)
-        )
+        if self._take_last_send(log.tx_index, sender, message):
+            kind = PayloadKind.TELEPORTER
+        else:
+            kind = _kind_of(message)
         self.events.append(WarpSend(len(self.events), log.tx_index, sender, kind, message))
 
     def read_messenger(self, log: TopicLog) -> None:
@@ -361,8 +366,9 @@ class IcmReader:
         )
 
     def _set_outcome(self, log: TopicLog, message_id: bytes, outcome: Outcome) -> bool:
-        """Set the outcome of a receive of the same transaction that has none; return whether there
-        is one.
+        """Set the outcome of a receive without an outcome of the same transaction.
+
+        Returns whether there is such a receive.
         """
         receive = self._received.pop((log.tx_index, log.contract(), message_id), None)
         if receive is not None:
@@ -379,9 +385,10 @@ class IcmReader:
             IcmChange(position, log.tx_index, contract, message_id, kind, account, amount)
         )
 
-    def _is_of_last_send(self, tx_index: int, sender: bytes, message: bytes) -> bool:
-        """Return whether a Warp message has the message that was sent last; set the sender of that
-        one if so.
+    def _take_last_send(self, tx_index: int, sender: bytes, message: bytes) -> bool:
+        """Match a Warp message with the message that was sent last, and set its `warp_sender`.
+
+        Returns whether the Warp message contains that message.
         """
         if self._sent is None or self._sent[0].tx_index != tx_index:
             return False
@@ -418,7 +425,8 @@ ICM_READERS: Final[dict[str, Callable[[IcmReader, TopicLog], None]]] = {
 def _message_at(data: bytes, place: int, words: int, *, is_v2: bool = False) -> MessageFields:
     """Return the message of an event.
 
-    place: of its offset among the words before it, from 1 on.
+    place: place of the message's offset among the words before the message, from 1.
+    words: number of words before the message.
     """
     offset = data[(place - 1) * HASH_BYTES : place * HASH_BYTES]
     fields = decode_message(data, words * HASH_BYTES, is_v2=is_v2)
@@ -432,9 +440,7 @@ def _message_at(data: bytes, place: int, words: int, *, is_v2: bool = False) -> 
 
 
 def _read_tail(data: bytes, start: int) -> bytes | None:
-    """Return the lists of relayers and receipts that begin at `start`; None if they are no such
-    lists.
-    """
+    """Return the lists of relayers and receipts that begin at `start`; None for other bytes."""
     relayers = int.from_bytes(data[start : start + HASH_BYTES])
     if relayers >= len(data):
         return None
@@ -462,7 +468,7 @@ def _offsets(head_bytes: int, relayers: int, list_bytes: int) -> bytes:
 def _pack_head(is_v2: bool, values: Sequence[bytes], tail: bytes) -> bytes:
     """Return the words before the lists.
 
-    values: all but the offsets.
+    values: the words before the offsets.
     """
     head = _HEADS[is_v2]
     offsets = _offsets(head.size, int.from_bytes(tail[:HASH_BYTES]), len(tail or _NO_LISTS))
@@ -476,7 +482,7 @@ def _fee(words: bytes) -> tuple[bytes, int]:
 
 
 def _kind_of(message: bytes) -> PayloadKind:
-    """Return the kind of a Warp message that is none of a messenger."""
+    """Return the kind of a Warp message that no messenger sent."""
     try:
         payload = UnsignedMessage.parse(message).payload
     except MalformedMessage:
