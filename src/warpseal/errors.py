@@ -31,13 +31,13 @@ class WarpsealError(Exception):
     """Base of every error that reaches a caller. `code` is stable; the text is for people.
 
     detail: facts for programs beyond the code: fields of `ErrorDetail` in api/http/error_bodies.py.
-    http_status: of the response.
+    http_status: HTTP status of the response.
     v1_status: HTTP status under `/v1` and `/v2`, whose specification has eight statuses only; None
         means `http_status`.
     default_text: the text of an error that is raised without one.
-    reference_text: what the reference aggregator says; its dialect has this text before the reason.
+    reference_text: the reference aggregator's text, which its dialect has before the reason.
     retry_after_s: seconds of Retry-After; None sends no such header. An error may set its own.
-    max_retry_after_s: bound of what the error sets.
+    max_retry_after_s: bound of the Retry-After that the error sets.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -58,10 +58,9 @@ class StartupError(Exception):
 
 
 class CallRefused(Exception):
-    """A refused call of the node API; its text is the error of the JSON-RPC reply, whose status is
-    200.
+    """A refused call of the node API. Its text is the error of the JSON-RPC reply, with status 200.
 
-    data: of the error, such as what a contract returned with a revert.
+    data: the data of the error, such as bytes that a contract returned with a revert.
     """
 
     def __init__(self, text: str = "", data: bytes = b"") -> None:

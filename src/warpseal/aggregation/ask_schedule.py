@@ -26,7 +26,7 @@ _SLICE: Final = 128
 class Ask(Struct, frozen=True):
     """One request, under one new request ID, to these nodes.
 
-    is_reask: whether the nodes were asked before.
+    is_reask: the nodes were asked before.
     """
 
     node_ids: list[NodeID]

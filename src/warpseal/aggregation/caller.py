@@ -50,7 +50,7 @@ class Caller:
     The height of its request is its own, and is part of the explanation of a failure. All times
     come from `clock`, which measures more finely than the clock of the event loop.
 
-    is_ahead: whether the daemon signs the message before a caller asks for it.
+    is_ahead: the daemon signs the message before a caller asks for it.
     stages: seconds by stage.
     loaded_at: time at which the archive has responded.
     connected_at: time at which the required weight was connected.

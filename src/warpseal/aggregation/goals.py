@@ -40,12 +40,12 @@ class QuorumGoal(Struct, eq=False):
     deadline: time at which the caller gives up.
     required_weight: least weight of a result.
     target_weight: weight at which the result leaves without waiting for more.
-    stored_only: whether stored shares must suffice; no validator is asked and nothing is awaited
+    stored_only: stored shares must suffice; no validator is asked and nothing is awaited
         for this caller.
-    is_height_fixed: whether the caller named the height, so that the set can never change.
+    is_height_fixed: the caller named the height, so that the set can never change.
     met_at: time since which the required weight has signed; None while it has not.
-    was_connected: whether the required weight has been connected.
-    was_ready: whether the result was being made.
+    was_connected: the required weight has been connected.
+    was_ready: the result was being made.
     """
 
     quorum: int

@@ -85,10 +85,10 @@ class MemberRecord(Struct, eq=False):
     index: canonical index in the set.
     share: decoded share; None also for a signer of the round's partial aggregate.
     sender: node that sent the share in this round.
-    is_checked: whether the share was part of a right sum, or was verified when it was stored.
-    is_in_partial: whether the validator is a signer of the partial aggregate.
+    is_checked: the share was part of a right sum, or was verified when it was stored.
+    is_in_partial: the validator is a signer of the partial aggregate.
     connections: number of connected nodes.
-    is_selected: whether the schedule has selected the validator to be asked.
+    is_selected: the schedule has selected the validator to be asked.
     """
 
     index: int

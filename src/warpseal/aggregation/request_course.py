@@ -43,7 +43,7 @@ class RequestCourse:
 
     caller: None until the request is resolved.
     result: None until there is a result.
-    is_cached: whether the result was in memory.
+    is_cached: the result was in memory.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -100,7 +100,7 @@ class Complete(Struct, frozen=True, eq=False):
     """Give callers their result.
 
     made_for: goal whose quorum and buffer the result was made for.
-    is_stored: whether the archive had the result as it is.
+    is_stored: the archive had the result as it is.
     """
 
     goals: dict[QuorumGoal, None]
@@ -112,7 +112,7 @@ class Complete(Struct, frozen=True, eq=False):
 class Fail(Struct, frozen=True):
     """Report to a caller why there is no result.
 
-    is_late: whether the deadline has passed.
+    is_late: the deadline has passed.
     """
 
     goal: QuorumGoal

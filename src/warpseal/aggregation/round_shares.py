@@ -84,7 +84,7 @@ class RoundShares:
 
     offenders: public keys whose share was bad lately.
     stored: shares in the archive, by public key.
-    must_begin: whether a sum was wrong, and the search for the reason has not begun yet.
+    must_begin: a sum was wrong, and the search for the reason has not begun yet.
     wake_weight: weight from which on each share may ask for an action.
     """
 

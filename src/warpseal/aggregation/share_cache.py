@@ -55,7 +55,7 @@ class SharedByteLimit:
 class CachedShare(Struct, eq=False):
     """One share: 96 compressed bytes and the point that they encode.
 
-    is_verified: whether the share was verified alone.
+    is_verified: the share was verified alone.
     """
 
     raw: bytes

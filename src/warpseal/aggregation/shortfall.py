@@ -70,7 +70,7 @@ class _MissingShare(Struct, frozen=True):
 
     member: the validator; None for weight without a key.
     validation: validation of an L1 validator without enough balance.
-    is_cut_off: whether the validator was not asked because none of its nodes is connected.
+    is_cut_off: the validator was not asked because none of its nodes is connected.
     """
 
     member: MemberRecord | None

@@ -57,7 +57,7 @@ class _Call(NamedTuple):
     """A call of the daemon.
 
     kind: type of the response.
-    fields: of the body.
+    fields: fields of the request's body.
     """
 
     method: str

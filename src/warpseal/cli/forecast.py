@@ -228,7 +228,7 @@ def _funding(course: ForecastCourse, names: dict[str, ValidatorForecast]) -> Ite
 def _cells(rows: Sequence[ValidatorForecast], total: int, age_s: int) -> Iterator[Sequence[str]]:
     """Yield the cells of validators.
 
-    age_s: of the forecast.
+    age_s: age of the forecast.
     """
     for row in rows:
         state = "inactive" if not row.is_active else "active" if row.has_key else "no BLS key"

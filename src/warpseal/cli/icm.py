@@ -139,10 +139,10 @@ def _find_ids(args: argparse.Namespace, tx_hash: str) -> Sequence[str]:
 
 
 def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> dict[str, Any]:
-    """Return the body of a response; an empty one if no message is there.
+    """Return the body of a response; an empty body if there is no message.
 
+    call: body of a POST; None for a GET.
     Raises StartupError.
-    call: for a POST.
     """
     try:
         return ask_daemon(

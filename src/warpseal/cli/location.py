@@ -84,7 +84,7 @@ class DataLocation:
     def metrics_url(self, folder: Path | None) -> StoreUrl | None:
         """Return the URL of the metrics database.
 
-        folder: of the network.
+        folder: folder of the network.
         """
         usage = UsageSettings(url=self.find("metrics-db-url") or "")
         return metrics_database_url(usage, StoreSettings(url=self.find("store-url") or ""), folder)

@@ -206,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _WrongUsage(Exception):
     """The arguments of a command are wrong.
 
-    parser: of that command.
+    parser: parser of that command.
     """
 
     def __init__(self, parser: argparse.ArgumentParser, reason: str) -> None:

@@ -126,7 +126,7 @@ def print_event(
     """Write one line in the format of the log, in one write: a killed process leaves no half of it.
 
     Events go to standard output, errors to standard error.
-    fields: only JSON has them.
+    fields: fields that only lines in JSON have.
     """
     values = {
         "name": "warpseal",

@@ -52,9 +52,9 @@ class ProgressDisplay:
     def update(self, name: str, done: int = 0, total: int = 0) -> None:
         """Report a step.
 
-        name: of the step, such as `messages`.
-        done: finished units of it.
-        total: all units; 0 if that is not known.
+        name: name of the step, such as `messages`.
+        done: number of finished units.
+        total: number of all units; 0 if it is not known.
         """
         is_new = self._step is None or self._step[0] != name
         self._step = name, done, total

@@ -225,7 +225,7 @@ def get_response(
 ) -> tuple[int, bytes]:
     """Return the status and the body of a response. Raises DaemonUnreachable if there is none.
 
-    method: by default POST with a body, else GET.
+    method: HTTP method; by default POST with a body, else GET.
     """
     # A proxy that the environment names is for other machines.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

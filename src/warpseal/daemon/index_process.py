@@ -34,10 +34,10 @@ async def run_index(
 ) -> None:
     """Index until SIGTERM or SIGINT, or until standard input ends. Raises StartupError.
 
-    loggers: of this process.
-    worker_process: writes the primary chains; None if none is configured.
-    only: blockchain ids of the EVM chains to index; None: all that are configured or found.
-    elsewhere: configured ones that another process indexes.
+    loggers: the loggers of this process.
+    worker_process: the process that writes the primary chains; None if none is configured.
+    only: blockchain ids of the EVM chains to index; None for all configured or discovered chains.
+    elsewhere: configured chains that another process indexes.
     """
     if not config.indexer.chains and not config.node.has_evm_index:
         raise StartupError(

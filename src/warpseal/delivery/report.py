@@ -167,12 +167,12 @@ class DestinationQuorum(Resource, frozen=True, gc=False, kw_only=True):
 class DestinationReport(Resource, frozen=True, gc=False, kw_only=True):
     """The facts that decide whether a destination accepts a signed message.
 
-    signed_by: why this subnet signs.
+    signed_by: reason why this subnet signs.
     p_chain_height: height of the validator set that signed the message, at this quorum.
-    heights: those whose sets are known.
+    heights: heights whose sets are known.
     epoch: left out before Granite.
-    verifies_now: whether the next block accepts the signature; left out if the set is not known.
-    serves_next: whether the first block of the next epoch accepts it; left out if the set is not
+    verifies_now: true if the next block accepts the signature; left out if the set is not known.
+    serves_next: true if the first block of the next epoch accepts it; left out if the set is not
         known.
     advice: left out if the next block accepts the message.
     """

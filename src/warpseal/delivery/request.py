@@ -20,8 +20,8 @@ class DeliveryRequest(Struct, frozen=True):
     """A request for a message that a destination accepts.
 
     aggregation: request of the caller, whose height and signing subnet win if it has them.
-    names_quorum: whether the caller named the quorum.
-    wants_report: whether the response has the report, and a message for the next epoch if needed.
+    names_quorum: the caller named the quorum.
+    wants_report: the response has the report, and a message for the next epoch if needed.
     """
 
     aggregation: AggregationRequest
@@ -34,7 +34,7 @@ class L1DeliveryRequest(Struct, frozen=True):
     """A request for the message of a transaction with a report.
 
     destination_id: chain that the caller expects; None accepts the chain of the L1's manager.
-    wants_report: whether the response has the report, and a message for the next epoch if needed.
+    wants_report: the response has the report, and a message for the next epoch if needed.
     """
 
     l1: L1Request
@@ -58,7 +58,7 @@ class Delivery(Struct, Generic[S], frozen=True):
     """A message that was signed for a destination.
 
     headers: short form of the report.
-    is_reported: whether the caller wants the report.
+    is_reported: the caller wants the report.
     """
 
     result: S

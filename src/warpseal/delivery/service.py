@@ -231,7 +231,7 @@ class DeliveryService:
         """Sign a message at the height at which its destination verifies now, and report on it.
 
         destination: destination as it is now.
-        is_whole: whether the report waits for the sets of all heights.
+        is_whole: the report waits for the sets of all heights.
         """
         latest = destination
         epochs_left = _MAX_EPOCHS

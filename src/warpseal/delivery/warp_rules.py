@@ -57,7 +57,7 @@ class WarpSchedule(Struct, frozen=True):
 
     genesis: configuration in the genesis.
     upgrades: configurations in the order of the chain's upgrades.
-    is_subnet_evm: whether the chain lacks the Warp precompile without an active configuration.
+    is_subnet_evm: the chain lacks the Warp precompile without an active configuration.
     durango_s: Unix seconds from which on another EVM chain has the precompile.
     """
 

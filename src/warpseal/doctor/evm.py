@@ -124,7 +124,7 @@ class _ChainResult(NamedTuple):
 class _ChainCheck:
     """Checks the nodes of one chain.
 
-    setting: that names them.
+    setting: the setting that names them.
     """
 
     def __init__(self, chain: EvmChain, setting: str, config: Config, sessions: Sessions) -> None:

@@ -76,7 +76,8 @@ async def compare_nodes(
 ) -> list[Finding]:
     """Compare all configured nodes.
 
-    heights: of p-chain-api; responses: of the nodes of each list to a first call.
+    heights: heights of the nodes of p-chain-api.
+    responses: responses of the nodes of each list to a first call.
     """
     nodes = config.node
     clocks = {

@@ -102,7 +102,7 @@ R = TypeVar("R")
 class RawBlock(Struct, frozen=True):
     """A block as a node returned it.
 
-    is_container: whether the proposervm may wrap the bytes.
+    is_container: the proposervm may wrap the bytes.
     """
 
     raw: bytes

@@ -32,13 +32,15 @@ class EvmRpcSettings(Settings, frozen=True):
 
     Durations in seconds.
 
-    deny_methods: of all chains; the entry of a chain may name more.
+    deny_methods: denied methods of all chains; the entry of a chain may name more.
     connections_per_node: concurrent HTTP connections to one node.
     retry_after_s, poll_s: cooldown_s and poll_s of NodeLimits.
-    max_answer_bytes: size of one response of a node; max_message_bytes: of one WebSocket message.
-    max_queued, max_queued_bytes: messages queued for one slow client; max_total_queued_bytes: for
-        all of a chain.
-    max_sockets: WebSocket clients of one chain; max_subscriptions, max_in_flight: of one of them.
+    max_answer_bytes: size of a response of a node.
+    max_message_bytes: size of a WebSocket message.
+    max_queued, max_queued_bytes: messages queued for a slow client.
+    max_total_queued_bytes: size of the messages queued for all clients of a chain.
+    max_sockets: number of WebSocket clients of a chain.
+    max_subscriptions, max_in_flight: numbers of subscriptions and of open calls of a client.
     """
 
     deny_methods: tuple[str, ...] = setting(
@@ -98,10 +100,9 @@ def gateway_method(value: Any, path: str) -> str:
 
 
 class GatewaySettings(Settings, frozen=True):
-    """Nodes of the primary network in order of preference, and methods that are forwarded to them,
-    too, or are not.
+    """Nodes of the primary network in order of preference, and methods that they get.
 
-    methods: those behind a ! are denied, also if they are allowed.
+    methods: allowed methods, and denied methods behind a !; a denied method is never allowed.
     """
 
     nodes: tuple[NodeEndpoint, ...] = setting(

@@ -42,7 +42,7 @@ class IcmSignature(Resource, frozen=True, gc=False, kw_only=True):
 class IcmDelivery(Resource, frozen=True, gc=False, kw_only=True):
     """Whether the destination accepts the signed message, as the preflight says.
 
-    verifiesNext: whether the signature verifies in the destination's next epoch.
+    verifiesNext: true if the signature verifies in the destination's next epoch.
     """
 
     verifies_now: bool

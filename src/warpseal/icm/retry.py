@@ -71,7 +71,7 @@ class JoinedMessage(NamedTuple):
 class CallTrial(NamedTuple):
     """The result of a call at the latest block.
 
-    succeeds: whether the call succeeds; None if no node executed it.
+    succeeds: true if the call succeeds; None if no node executed it.
     gas: gas of its transaction; None if no node estimated it.
     error: reason of the revert, decoded if that is possible.
     """

@@ -39,7 +39,7 @@ class Inconsistency(Struct, frozen=True):
 class HeldOutput(Struct, frozen=True):
     """An unspent output.
 
-    is_transfer: whether the output holds an amount.
+    is_transfer: the output holds an amount.
     locktime, stakeable_locktime: unix seconds.
     """
 

@@ -84,7 +84,7 @@ def writing_index(
 
     log_of_cache: size of SQLite's log as a multiple of the size of its page cache.
     page_bytes: size of the pages of a new file.
-    has_lock: whether a lock shows readers that a writer is connected.
+    has_lock: a lock shows readers that a writer is connected.
     """
     if url.path is not None:
         try:

@@ -37,7 +37,7 @@ _Owners = tuple[PChainOwner, PChainOwner]
 class L1ValidatorQuery(Struct, frozen=True):
     """Validators that match all given filters.
 
-    has_inactive: whether validators without a balance and removed ones are listed as well.
+    has_inactive: validators without a balance and removed ones are listed as well.
     """
 
     validation_id: bytes | None = None

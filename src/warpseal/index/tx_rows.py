@@ -222,7 +222,7 @@ def _move_stakings(
 def write_x(batch: IndexBatch, tx: XTxEffects, row: TxInProgress, *, is_approximate: bool) -> None:
     """Write a transaction of the X-Chain.
 
-    is_approximate: whether the time is that of a container from before the first block.
+    is_approximate: the time is that of a container from before the first block.
     """
     detail, new_outputs = _move(batch, tx, row, tx.consumed)
     detail.memo = tx.tx.unsigned.base.memo

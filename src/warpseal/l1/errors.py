@@ -65,7 +65,7 @@ class MessageSuperseded(WarpsealError):
 class FollowerProgress(Resource, frozen=True, gc=False, kw_only=True):
     """How far the daemon has read the P-Chain, as the detail of an error.
 
-    off: whether the daemon does not read the P-Chain.
+    off: true if the daemon does not read the P-Chain.
     from_, to: heights of the range that was read, and of the end of the backfill.
     percent: share of the backfill that was read.
     eta: seconds until the backfill ends.
@@ -89,7 +89,7 @@ class InitialValidatorsProgress(Resource, frozen=True, gc=False, kw_only=True):
 class ManagerLogsProgress(Resource, frozen=True, gc=False, kw_only=True):
     """Which blocks of the manager's chain were searched.
 
-    configured: whether the daemon has a node of the chain.
+    configured: true if the daemon has a node of the chain.
     """
 
     configured: bool

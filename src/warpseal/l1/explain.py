@@ -168,7 +168,7 @@ class ExplainedCheck(Resource, frozen=True, gc=False, kw_only=True):
 class Explanation(Resource, frozen=True, gc=False, kw_only=True):
     """The plan for signing a transaction's message, as far as known, with every check in order.
 
-    truth: whether the statement holds.
+    truth: result of the check of the statement.
     inactive: inactive L1 validators, heaviest first.
     stored: stored signatures and shares.
     failing: name of the first check that fails, or null.

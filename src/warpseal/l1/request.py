@@ -22,7 +22,7 @@ class L1Request(Struct, frozen=True):
     registration_tx_id, justification: origin of a removed validation, None and empty if the caller
         does not know it.
     timeout_s: timeout of the request, None for the default.
-    is_default_quorum: whether the caller named no quorum. Then that of the manager's chain counts,
+    is_default_quorum: the caller named no quorum. Then that of the manager's chain counts,
         if it is known.
     """
 
@@ -69,7 +69,7 @@ class L1SignedMessage(Struct, frozen=True):
     """A signed message, verified against the set at `height`.
 
     superseded: present statement, if it replaces that of the message.
-    is_unchecked: whether no node answered if the statement still holds.
+    is_unchecked: no node answered if the statement still holds.
     """
 
     signed_message: bytes

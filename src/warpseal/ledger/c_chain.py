@@ -82,7 +82,7 @@ def apply_c_block(
 ) -> CBlockEffects:
     """Return the effects of a block's atomic transactions, in their order. Raises LedgerError.
 
-    is_repeat: whether the block's height is one of `Parameters.repeated_c_blocks`.
+    is_repeat: the block's height is one of `Parameters.repeated_c_blocks`.
     """
     flow = UtxoFlow(chain_id, header.number, None if is_repeat else source, True)
     effects = tuple(_effects(flow, tx, position) for position, tx in enumerate(txs))

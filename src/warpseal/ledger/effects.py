@@ -71,7 +71,7 @@ class PeriodStarted(Struct, frozen=True):
 class PeriodClosed(Struct, frozen=True):
     """A staking is over.
 
-    is_rewarded: whether the reward was committed.
+    is_rewarded: the reward was committed.
     end_s: chain time.
 
     Amounts paid now: validation_reward, delegation_reward (a validator's own, and its part of
@@ -179,7 +179,7 @@ class L1ValidatorChange(Struct, frozen=True):
 
     balance: nAVAX, at the time of the transaction's block; 0 if inactive.
     balance_change: negative for a refund.
-    is_new: whether the transaction began the validation.
+    is_new: the transaction began the validation.
     """
 
     validator: L1Validator

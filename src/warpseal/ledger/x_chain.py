@@ -161,7 +161,7 @@ class Cap(Enum):
 class AssetCreation(Struct, frozen=True):
     """An asset was created; it has the ID of the transaction.
 
-    is_nft: whether the asset has NFTs.
+    is_nft: the asset has NFTs.
     alias: alias of an asset of the genesis.
     """
 

@@ -40,8 +40,8 @@ class Attestation(Struct, frozen=True):
         that chain's subnet sign it.
     subnet_id: the L1, validation_id: the validation, if the transaction names them.
     justification: None if it depends on the validation's origin.
-    registration: of a RegisterL1ValidatorTx.
-    initial_validators: their number in a conversion.
+    registration: the registration in a RegisterL1ValidatorTx.
+    initial_validators: number of initial validators in a conversion.
     """
 
     payload: L1Payload

@@ -224,7 +224,7 @@ class Metrics:
         """Read all sources, yielding to the event loop; return the function that writes the page in
         a worker thread.
 
-        is_openmetrics: whether the page is OpenMetrics, which has exemplars.
+        is_openmetrics: the page is OpenMetrics, which has exemplars.
         """
         if self.refresh is not None:
             await self.refresh()

@@ -46,11 +46,10 @@ _NOT_SERVED: Final = (403, 404, 405)
 
 
 class BlocksClient:
-    """Accepted blocks of one chain, within the follower's limits of each node and the pauses that
-    nodes ask for.
+    """Accepted blocks of a chain, within the follower's limits and the pauses that nodes ask for.
 
-    height_call, block_call: of the last height, and of a block.
-    max_concurrency, max_calls_per_s: those limits, for the follower's own pace.
+    height_call, block_call: the calls of the last height and of a block.
+    max_concurrency, max_calls_per_s: the follower's limits, by which it sets its own pace.
     """
 
     def __init__(

@@ -137,11 +137,11 @@ class ChainApiClient:
     async def call_node(
         self, node: PoolNode, call: NodeCall[T], *, first: int = 0, is_refusal_final: bool = False
     ) -> Reply[T] | NodeAttempt | None:
-        """Return the reply of a node, or its failure; None if it does not run the chain, or lacks
-        the method.
+        """Return the reply of a node, or its failure.
 
+        Returns None if the node does not run the chain, or lacks the method.
         first: position of node 0 of the list, for the reply.
-        is_refusal_final: as in `call`.
+        is_refusal_final: the flag of `call`.
         """
         try:
             value: T = await node.call(call)
@@ -212,9 +212,9 @@ class ChainRpcClient(ChainApiClient):
 class ProposerVMClient(ChainApiClient):
     """proposervm.* calls to the nodes of a chain, with the results of `call`.
 
-    quorum: how many nodes of a chain must agree, or all of those that run it if these are fewer.
-        Methods raise NodesDisagree if they differ.
-    claim_grace_s: as of NodeAgreement.
+    quorum: the number of nodes of a chain that must agree; all nodes that run it if they are fewer.
+    claim_grace_s: the time of NodeAgreement.
+    Methods raise NodesDisagree if the nodes differ.
     """
 
     api = ChainApi.PROPOSERVM
@@ -344,7 +344,7 @@ class ChainValidatorsClient:
     last is called first.
 
     now: seconds of a monotonic clock.
-    has_answered: whether a node has ever replied.
+    has_answered: a node has ever replied.
     """
 
     def __init__(

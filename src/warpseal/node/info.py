@@ -60,7 +60,7 @@ class PeerHint(Struct, frozen=True):
 class InfoPeers(Struct, frozen=True):
     """The hints of all info nodes that answered.
 
-    complete: whether every configured one did.
+    complete: every configured node replied.
     """
 
     hints: tuple[PeerHint, ...]
@@ -83,8 +83,8 @@ class InfoClient:
     """info.* calls of the daemon itself to a list of nodes.
 
     agreement: agreement of these nodes about the network id.
-    all_nodes: those that must agree about upgrades if there is a quorum.
-    quorum: how many of them, or all that have the method if these are fewer.
+    all_nodes: the nodes that must agree about upgrades if there is a quorum.
+    quorum: the number of nodes that must agree; all nodes with the method if they are fewer.
     """
 
     def __init__(

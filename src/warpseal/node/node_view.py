@@ -232,9 +232,9 @@ class NodeValidation(NamedTuple):
     uptime: float | None
 
     def with_total_stake(self, total_stake: int) -> Validation:
-        """Return it as the Data API describes it.
+        """Return the validation as the Data API describes it.
 
-        total_stake: of the subnet.
+        total_stake: the stake of all validations of the subnet.
         """
         return replace(
             self.validation, state=replace(self.validation.state, total_stake=total_stake)

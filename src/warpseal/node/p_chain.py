@@ -91,7 +91,7 @@ class L1FeeState(Struct, frozen=True):
     """The fee of active L1 validators after a block.
 
     price: nAVAX a second.
-    time_s: of the block, before 2106.
+    time_s: time of the block, before 2106.
     """
 
     excess: int
@@ -114,7 +114,7 @@ class FoundTransaction(Struct, frozen=True):
 
     raw: the signed bytes, the hash of which is its id.
 
-    height: that node's tip right after it, so that a committed transaction is at or below it.
+    height: the node's tip right after the reply, so that a committed transaction is not above it.
     """
 
     raw: bytes

@@ -57,9 +57,9 @@ _FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
 class PlatformClient:
     """P-Chain calls to a list of nodes. Every method raises NodeUnavailable if no node answered.
 
-    agreement: of the nodes of the pool; methods that use it also raise NodesDisagree.
-    check_key: called with each distinct public key of a set, on a worker thread for large sets; a
-        ValueError from it makes the reply unusable, so that the next node is called.
+    agreement: agreement of the nodes of the pool; methods that use it also raise NodesDisagree.
+    check_key: check of each distinct public key of a set, on a worker thread for large sets. Its
+        ValueError makes the reply unusable, so that the next node is called.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PlatformClient:
         """Return the proposed height that a second node has reached, up to `margin` blocks; None if
         none replies.
 
-        has_stalled: whether the second of two nodes may have stalled, so that its chain time is
+        has_stalled: the second of two nodes may have stalled, so that its chain time is
             read.
         """
         call = _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)

@@ -277,9 +277,10 @@ class NodeSettings(Settings, frozen=True):
     background_eighths: the share of the limits of one node that background work of this process
         has: 1 for the P-Chain follower of the daemon, 3 for the index process. Calls of requests
         have 4, so that nothing delays signing.
-    height_claim_grace_s: how long a node may report a height that too few others reach while theirs
-        grows.
-    max_set_bytes: size of responses with validator sets or peers; max_answer_bytes: of all others.
+    height_claim_grace_s: time for which a node may report a height that too few others reach while
+        theirs grows.
+    max_set_bytes: size of responses with validator sets or peers.
+    max_answer_bytes: size of all other responses.
     """
 
     p_chain_api: tuple[NodeEndpoint, ...] = _nodes("p-chain-api", "nodes for platform.* calls")

@@ -94,7 +94,7 @@ class AddressBook:
 
     tracked: nodes to connect to, a live view.
     max_nodes: limit of nodes that are neither tracked nor known.
-    changed: whether addresses have changed since they were stored.
+    changed: addresses have changed since they were stored.
     """
 
     def __init__(self, tracked: Container[NodeID], *, allow_private: bool, max_nodes: int) -> None:

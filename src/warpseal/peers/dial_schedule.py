@@ -218,7 +218,7 @@ class DialSchedule:
         """Record a failed attempt.
 
         reason: stable reason, for logs and metrics.
-        tcp_accepted: whether the TCP connection was accepted before.
+        tcp_accepted: the TCP connection was accepted before.
         address: last address that was dialed.
         detail: reason in words, for people.
         """

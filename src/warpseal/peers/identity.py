@@ -63,7 +63,7 @@ class Identity(Struct, frozen=True):
     context: TLS 1.3 client context that presents the certificate.
     sign: returns the key's signature over SHA-256 of its argument (ECDSA in DER, or RSA PKCS#1
         v1.5).
-    temporary: whether the identity is lost at the end of the process.
+    temporary: the identity is lost at the end of the process.
     """
 
     certificate: bytes

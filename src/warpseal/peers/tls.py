@@ -62,7 +62,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     """One outgoing TLS connection.
 
     write_paused_at: the loop's time at which the peer stopped reading, None while it reads.
-    is_throttled: whether received bytes wait until the connection may use the loop again.
+    is_throttled: received bytes wait until the connection may use the loop again.
     """
 
     __slots__ = (

@@ -123,7 +123,7 @@ class PeerWeights:
 class _PeerRelease(Struct, frozen=True):
     """The release of a peer.
 
-    has_refused: whether the peer hung up because an older release was advertised.
+    has_refused: the peer hung up because an older release was advertised.
     """
 
     version: Version

@@ -100,7 +100,7 @@ class PeerProtocol:
     least four times per silence timeout and at `release_at`; and closes the connection at the
     ConnectionClosed event.
 
-    is_connected: whether both sides have accepted each other and the connection is open.
+    is_connected: both sides have accepted each other and the connection is open.
     clock_offset_s: the peer's clock minus ours, also of a refused handshake.
     undecodable: number of frames that could not be decoded.
     unexpected: number of messages that this daemon does not read or did not expect.

@@ -41,7 +41,7 @@ class PeerRequest(Struct, eq=False):
 
     request_id: number that is unique among the open requests of a connection; peers see it.
     deadline: time on the clock of `now`; later responses do not count.
-    is_reask: whether the peers were asked before; first asks overtake re-asks in the queue.
+    is_reask: the peers were asked before; first asks overtake re-asks in the queue.
     on_response: called for each response; None once the request is closed.
     """
 

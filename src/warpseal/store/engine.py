@@ -62,7 +62,7 @@ def writing_engine(
     """Return the engine of the one connection that writes; its transactions take the lock at once.
 
     page_bytes: size of the pages of a file that has none yet.
-    is_limited: whether a server ends long statements.
+    is_limited: a server ends long statements.
     """
     if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, 1, is_limited=is_limited)
@@ -73,7 +73,7 @@ def writing_engine(
 def reading_engine(url: StoreUrl, connections: int = 1, *, is_limited: bool = True) -> Engine:
     """Return an engine that reads, each statement by itself, on at most `connections` connections.
 
-    is_limited: whether a server ends long statements.
+    is_limited: a server ends long statements.
     """
     if url.kind is StoreKind.POSTGRESQL:
         return _postgresql(url, connections, is_limited=is_limited)

@@ -114,7 +114,7 @@ class Table(Struct, frozen=True, eq=False, dict=True):
     def create(
         self, connection: Connection, *, if_missing: bool = False, is_temporary: bool = False
     ) -> None:
-        """Create it with its indexes, empty.
+        """Create the table, empty, with its indexes.
 
         if_missing: whether a table that exists stays as it is.
         is_temporary: whether only this connection has the table, without its indexes; it hides a
@@ -141,7 +141,7 @@ class Tables(dict[str, Table]):
     """The tables of a database by name, in the order in which they can be created."""
 
     def create_all(self, connection: Connection, *, if_missing: bool = False) -> None:
-        """Create all of them, empty.
+        """Create all tables, empty.
 
         if_missing: whether tables that exist stay as they are.
         """

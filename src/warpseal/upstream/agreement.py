@@ -58,12 +58,11 @@ _MAX_AHEAD_S: Final = 60
 
 
 class _Question(Struct, Generic[T]):
-    """One question to several nodes, and their results so far, in the order in which they were
-    asked.
+    """A question to several nodes, and their results so far in the order of the calls.
 
-    attempt: returns the reply of a node, None if it has no such record.
-    quorum: how many equal replies end the question.
-    optional: as in NodeCall.
+    attempt: a function that returns the reply of a node, None if it has no such record.
+    quorum: the number of equal replies that end the question.
+    optional: the flag of NodeCall.
     """
 
     method: str
@@ -128,10 +127,10 @@ class NodeAgreement:
 
     Used from one event loop; calls may run concurrently.
 
-    height_call: of the height of a node, by which differing replies are explained.
-    claim_grace_s: for how long a node may report a height that fewer than `quorum` nodes reach
-        while theirs grows. Methods raise NodesDisagree if replies differ, and NodeUnavailable if
-        too few nodes reply.
+    height_call: the call of a node's height, which explains differing replies.
+    claim_grace_s: the time for which a node may report a height that fewer than `quorum` nodes
+        reach while theirs grows.
+    Methods raise NodesDisagree if replies differ, and NodeUnavailable if too few nodes reply.
     """
 
     def __init__(
@@ -229,11 +228,11 @@ class NodeAgreement:
     async def find_confirmed_height(
         self, call: NodeCall[int], margin: int, time_call: NodeCall[int] | None = None
     ) -> int | None:
-        """Return a height that two nodes have reached, up to `margin` blocks; None if fewer than
-        two reply in time.
+        """Return a height that two nodes have reached, up to `margin` blocks.
 
-        time_call: of the chain time of a node, Unix seconds. If it is given, a second node whose
-            chain time is minutes behind has stalled, and denies no height of the first one.
+        Returns None if fewer than two nodes reply in time.
+        time_call: the call of a node's chain time, unix seconds. With it, a second node whose chain
+            time is minutes behind counts as stalled, and denies no height of the first node.
         """
         nodes = [
             node

@@ -103,7 +103,10 @@ class BatchSize:
 
 
 class ChainNode(PoolNode):
-    """A node of one chain that is called in batches. lacks_methods: those that it is known to lack."""
+    """A node of a chain that is called in batches.
+
+    lacks_methods: methods that the node is known to lack.
+    """
 
     def __init__(self, position: int, node: UpstreamNode, pool: NodePool[Any]) -> None:
         super().__init__(position, node, pool)
@@ -142,7 +145,7 @@ class ChainNode(PoolNode):
         A batch that ends in any way but with its responses is repeated in parts, down to single
         calls.
         is_background: other calls to the node go first.
-        spoils_others: whether one call with a response that is too large, or too late or unreadable
+        spoils_others: one call with a response that is too large, or too late or unreadable
             at a node that replies to other calls, fails all of them; else it alone has an error as
             its response. A method that the node or its gateway refuses to this caller has
             METHOD_NOT_FOUND as its response.

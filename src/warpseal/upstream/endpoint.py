@@ -121,14 +121,14 @@ class MetadataMode(StrEnum):
 
 
 class EvmIndexing(Struct, frozen=True):
-    """How one EVM chain is indexed.
+    """The indexing of an EVM chain.
 
-    first_height: no block below it is indexed.
-    has_holders: with ERC-20 balances.
-
-    has_icm: with messages of ICM.
-    icm_messengers, icm_registries: addresses besides those that are known.
-    calls_per_s: of one node, batch entries counted; None: 200, and unlimited at private addresses.
+    first_height: height of the first block that is indexed.
+    has_holders: the index has ERC-20 balances.
+    has_icm: the index has messages of ICM.
+    icm_messengers, icm_registries: addresses besides the built-in ones.
+    calls_per_s: calls to a node in a second, batch entries counted; None for 200, and for no limit
+        at private addresses.
     """
 
     first_height: int = 0

@@ -125,10 +125,10 @@ class NodesDisagree(NodeUnavailable):
 class RpcRefusal(Exception):
     """A node understood the call and refused it.
 
-    text: its message, without anything that may be a key.
-
-    data: bytes that came with the error, such as what a contract returned with a revert; at most 4
-    KiB, else empty. replies: as in NodeUnavailable, if several nodes were called.
+    text: the node's message, without anything that may be a key.
+    data: bytes that came with the error, such as those that a contract returned with a revert; at
+        most 4 KiB, else empty.
+    replies: the replies of NodeUnavailable, if several nodes were called.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -178,8 +178,8 @@ _FAILURES_OF_REPLIES = (NodeFailure.HTTP_STATUS, NodeFailure.BAD_ANSWER, NodeFai
 class CallFailure(Exception):
     """One node gave no usable reply.
 
-    detail: for the log; status: the HTTP status, if that is the reason.
-
+    detail: text for the log.
+    status: the HTTP status, if that is the reason.
     blames_node: false if the call never left the daemon.
     """
 

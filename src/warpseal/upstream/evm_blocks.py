@@ -45,7 +45,7 @@ CallNode = Callable[[Sequence[RpcCall]], Awaitable[list[RpcResponse]]]
 class NotHere(Exception):
     """The node lacks a block or its receipts.
 
-    reply: what it returned in their place, as it came.
+    reply: the node's reply in their place, unchanged.
     """
 
     def __init__(self, reply: str = "null") -> None:
@@ -98,9 +98,8 @@ async def read_receipts(
 ) -> dict[int, RawReceipts]:
     """Return the receipts of blocks with transactions, by their place in `headers`.
 
+    missing_methods: methods that the node is known to lack. The call adds methods to it.
     Raises CallFailure.
-
-    missing_methods: those that the node is known to lack; one that it turns out to lack is added.
     """
     places = [place for place, header in enumerate(headers) if header.transactions]
     if not places:

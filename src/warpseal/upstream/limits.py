@@ -38,12 +38,11 @@ class NodeLimits(Struct, frozen=True):
 
     Durations in seconds, sizes of one response in bytes.
 
-    connect_timeout_s: None: a connection may take as long as the call.
+    connect_timeout_s: time for a connection; None lets it take as long as the call.
     max_pause_s: the longest pause that a node gets by its Retry-After.
-    has_default_pauses: whether a 429 without a Retry-After is a pause as well.
-    in_flight, per_s: of typed calls on behalf of requests.
-    background_in_flight, background_per_s: of the calls of the follower of blocks, or of the
-        indexer.
+    has_default_pauses: a 429 without a Retry-After is a pause as well.
+    in_flight, per_s: limits of typed calls on behalf of requests.
+    background_in_flight, background_per_s: limits of the block follower's or the indexer's calls.
     cooldown_s: time for which a failed node is used only if no other node is usable.
     caller_cooldown_s: the same for typed calls on behalf of requests.
     check_timeout_s: timeout of a call for the identity or the head of a node.
@@ -184,7 +183,8 @@ class RetryAfter:
 class CallRate:
     """Spreads the calls to one node over time.
 
-    Used from one event loop. pause: that the node asks for.
+    Used from one event loop.
+    pause: the pause that the node asks for.
     """
 
     def __init__(self, endpoint: NodeEndpoint) -> None:
@@ -238,7 +238,7 @@ class CallRates:
     def of(self, endpoint: NodeEndpoint, per_s: int | None) -> CallRate:
         """Return the rate of a node.
 
-        per_s: as a chain names it; None if it names none.
+        per_s: the rate in the configuration of a chain; None if it has none.
         """
         url = endpoint.url("")
         rate = self._rates.setdefault((url.scheme, url.host, url.port), CallRate(endpoint))

@@ -158,8 +158,8 @@ class NodeReply(NamedTuple):
 class Sessions(NamedTuple):
     """HTTP sessions to nodes.
 
-    single_use: a new connection for each request.
-    websockets: those have a cap of their own.
+    single_use: a session with a new connection for each request.
+    websockets: the session of WebSockets, which has its own limit of connections.
 
     The node may have closed a pooled connection in the meantime, and it is then unknown whether it
     received the request. A request that must not be sent twice therefore never uses a pooled
@@ -197,10 +197,10 @@ def open_session() -> aiohttp.ClientSession:
 class UpstreamNode:
     """One node: its endpoint, its limits, the pause that it asks for, and the paths that work.
 
-    write_session: for calls that must not be sent twice; None: there are none.
-    rate: of batches, with the pause that the node asks for; the nodes of several chains behind one
-        gateway share it.
-    executor: decodes large replies.
+    write_session: the session of calls that must not be sent twice; None if there are none.
+    rate: the rate of batches, with the pause that the node asks for. The nodes of several chains
+        behind a gateway share it.
+    executor: the threads that decode large replies.
     """
 
     def __init__(
@@ -253,12 +253,11 @@ class UpstreamNode:
     ) -> NodeReply:
         """Send a body and return the response.
 
-        is_write: it must not be sent twice.
+        is_write: the body must not be sent twice.
+        max_bytes: the largest response; None for the size in the limits.
+        path: the path below the URL of the node.
+        method: the method of the call, for the trace of the request.
         Raises CallFailure.
-
-        max_bytes: of the response; None: as the limits say.
-        path: below the URL of the node.
-        method: of the call, for the trace of the request.
         """
         trace = active_trace()
         if trace is None:

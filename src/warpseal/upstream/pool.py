@@ -55,7 +55,7 @@ class NodeResult(Struct, Generic[T], frozen=True):
 
     display: scheme, host, port; for operators only.
 
-    disagrees: whether the node contradicted others in the last minute.
+    disagrees: the node contradicted others in the last minute.
     reply: instead of a value, for operators only.
     """
 
@@ -70,7 +70,7 @@ class NodeResult(Struct, Generic[T], frozen=True):
 class HeadGrowth(Struct, frozen=True):
     """The growth of a chain, by the moving window of its nodes.
 
-    lag_blocks, eta_s: of the node that lags most.
+    lag_blocks, eta_s: lag and remaining time of the node that lags most.
     """
 
     blocks_s: float | None
@@ -81,11 +81,13 @@ class HeadGrowth(Struct, frozen=True):
 class PoolNode:
     """One node of a pool, and its state there: a node that fails for one chain may serve others.
 
-    position: in the operator's list, from 0, by which logs and metrics name it. display: for the
-        log.
-    failure: why it cannot be used now; None if it can. mismatch: why it does not belong here; None
-    if it may. is_verified: its identity is known to be right. head: the highest block that it is
-    known to have; head_rate: its growth.
+    position: place in the operator's list, from 0, by which logs and metrics name the node.
+    display: text for the log.
+    failure: reason why the node cannot be used now; None if it can.
+    mismatch: reason why the node does not belong here; None if it may.
+    is_verified: the identity of the node is known to be right.
+    head: the highest block that the node is known to have.
+    head_rate: growth of the head.
     """
 
     def __init__(self, position: int, node: UpstreamNode, pool: NodePool[Any]) -> None:
@@ -200,7 +202,7 @@ class NodePool(Generic[IdentityT]):
     learn_identity: awaited before the first call while the expected identity is unknown, if other
         nodes decide it.
     on_contradiction: takes the position of a node that contradicted others, and the method.
-    has_blocks: whether a node has shown a block of the chain since the start.
+    has_blocks: a node has shown a block of the chain since the start.
     """
 
     node_type: ClassVar[type[PoolNode]] = PoolNode
@@ -443,7 +445,7 @@ class NodePool(Generic[IdentityT]):
     ) -> NodeReply:
         """Send a body to a node, and note whether it can serve requests.
 
-        method: for the trace.
+        method: the method of the call, for the trace.
         Raises CallFailure.
         """
         try:

@@ -46,7 +46,7 @@ class EndpointResponse:
 
     status: None without an HTTP response; body: its class.
 
-    meaning: what that usually means and what to do, empty if all is well.
+    meaning: the usual cause and advice, empty if all is well.
     clock_offset_s: the server's clock minus this machine's, exact to a second; None if its response
         has no date.
     """

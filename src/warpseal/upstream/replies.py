@@ -40,10 +40,10 @@ Compare = Callable[[T, T], Difference]
 class Reply(Struct, Generic[T], frozen=True):
     """The reply of one node.
 
-    position: in the configured list, from 0; value: None if the node has no such record.
-
-    height: of the node's last accepted block before and after the reply; None if it is not known or
-        was not the same.
+    position: place of the node in the configured list, from 0.
+    value: the record; None if the node has no such record.
+    height: height of the node's last accepted block, if it was the same before and after the reply;
+        None otherwise.
     """
 
     position: int
@@ -147,12 +147,11 @@ class _Claim(NamedTuple):
 
 
 class HeightClaims:
-    """The heights that nodes report beyond those that enough nodes have reached, until these reach
-    them.
+    """The heights that nodes report before enough other nodes have reached them.
 
     A node may be ahead of the others, but then they follow.
-    quorum: how many nodes are enough; a node is judged by so many others, not by fewer.
-    grace_s: how long they may take to follow while their height grows.
+    quorum: the number of nodes that is enough. Only so many other nodes judge a node, not fewer.
+    grace_s: the time that they may take to follow while their height grows.
     """
 
     def __init__(self, quorum: int, grace_s: float) -> None:

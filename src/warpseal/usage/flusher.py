@@ -57,7 +57,7 @@ class FlusherStatus(Struct, frozen=True):
 class UsageFlusher:
     """Writes what `take` returns, which is called on the event loop.
 
-    database: where the flushes are kept until `use` names the one to whose buckets they are added.
+    database: the database that keeps the flushes until `use` names the one with their buckets.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ def admit(
 ) -> UsageLabels:
     """Return labels, folded as far as there is no room for a new combination.
 
-    used: of the bound.
+    used: number of combinations that the bound already counts.
     """
     for share, step in zip(_SHARES, FOLDS, strict=True):
         if labels in stored or used < share * bound:

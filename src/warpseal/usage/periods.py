@@ -55,7 +55,7 @@ def bucket_end(level: Level, start: int) -> int:
 def bucket_starts(level: Level, since: int, until: int) -> Iterator[int]:
     """Yield the starts of the buckets that overlap a range, oldest first.
 
-    until: not in the range.
+    until: the exclusive end of the range.
     """
     start = bucket_start(level, since)
     while start < until:

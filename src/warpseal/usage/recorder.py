@@ -32,9 +32,9 @@ _UNTAKEN_MINUTES: Final = 4
 class UsageBounds(Struct, frozen=True):
     """Bounds of one daemon.
 
-    agents: a UTC day.
-    agents_per_client: an hour.
-    combinations: of labels, a minute.
+    agents: number of user agents in a UTC day.
+    agents_per_client: number of user agents of a client in an hour.
+    combinations: number of combinations of labels in a minute.
     """
 
     agents: int = 500
@@ -109,8 +109,8 @@ class UsageRecorder:
     ) -> None:
         """Add calls with the same labels, outcome and time.
 
-        credits: of one call.
-        time_ms: None does not count.
+        credits: the credits of a call.
+        time_ms: the time of the calls; None does not count.
         """
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, calls)
@@ -124,8 +124,8 @@ class UsageRecorder:
     ) -> None:
         """Add calls with the same labels and outcome.
 
-        credits: of one call.
-        times: of the calls, milliseconds.
+        credits: the credits of a call.
+        times: the times of the calls, milliseconds.
         """
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, len(times))

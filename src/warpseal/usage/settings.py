@@ -40,12 +40,12 @@ def metrics_url(value: Any, path: str) -> str:
 
 
 class UsageSettings(Settings, frozen=True):
-    """url: empty: metrics.db next to the store.
+    """The place and the bounds of recorded usage.
 
+    url: the metrics database; empty for metrics.db next to the store.
     max_bytes: bound of stored sums.
-    max_waiting_bytes: while it is down.
-
-    max_combinations: of labels in a bucket.
+    max_waiting_bytes: bound of the sums that wait while the database is down.
+    max_combinations: number of combinations of labels in a bucket.
     """
 
     enabled: bool = setting(

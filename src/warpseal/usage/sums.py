@@ -193,7 +193,7 @@ def add_rows(
 def decode_times(raw: bytes, level: Level, start: int) -> int:
     """Return the packed times of a row; 0 if they are damaged, with an ERROR line.
 
-    level, start: of its bucket.
+    level, start: level and start of its bucket.
     """
     try:
         return decode_counts(raw)

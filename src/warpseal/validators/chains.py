@@ -29,7 +29,7 @@ class ChainLookup:
     """Facts about chains and subnets; concurrent callers share one call to a node.
 
     Used from one event loop.
-    has_index: whether the platform reads an index. The index then decides the subnet of a chain,
+    has_index: the platform reads an index. The index then decides the subnet of a chain,
         and no list of a node does.
     """
 

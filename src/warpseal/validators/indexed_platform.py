@@ -63,7 +63,7 @@ class IndexedPlatform(PlatformClient):
     source: source of validator sets, BOTH or INDEX. With INDEX no node is asked for a set, and
         methods raise HeightNotIndexed if the index does not get a height within seconds.
     count: function that takes the result of each comparison of sets.
-    has_stop: whether a difference of sets stops signing for the subnet.
+    has_stop: a difference of sets stops signing for the subnet.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class SetComparison:
     read_index: function that returns the set of the index; None if the index does not have it.
     read_nodes: function that returns the set of the nodes; None if they do not have it.
     count: function that takes the result of each comparison, `equal` or `different`.
-    has_stop: whether a difference stops signing for the subnet until the daemon is started again.
+    has_stop: a difference stops signing for the subnet until the daemon is started again.
     on_wrong_set: function that takes subnet and height of a set of the nodes that a request used
         and that the index contradicts.
     """

@@ -96,8 +96,8 @@ class ValidatorSets:
 
         Equal sets are one object while they are cached. A height a little beyond the tip is awaited
         until the caller cancels. Raises HeightTooOld, HeightTooNew, NodeUnavailable.
-        is_chosen: whether a caller chose the height.
-        epoch: whether the height is the current epoch height of a chain. No lookback applies to it,
+        is_chosen: a caller chose the height.
+        epoch: the height is the current epoch height of a chain. No lookback applies to it,
             and its set is kept like that of the proposed height.
         """
         key = (subnet_id, height)

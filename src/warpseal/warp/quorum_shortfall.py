@@ -35,7 +35,8 @@ class DisconnectedNode(Struct, frozen=True, gc=False, kw_only=True, rename="came
 class MissingSigner(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """A validator whose signature is missing, and why.
 
-    verdict: whether this validator may still sign; only in the shortfall of a round.
+    verdict: "wait" if this validator may still sign, else "never"; only in the shortfall of a
+        round.
     error_code: error code of its last refusal.
     error_message: error text of its last refusal.
     validation_id: validation of an L1 validator without enough balance.
@@ -61,7 +62,7 @@ class QuorumShortfall(Struct, frozen=True):
     """The weight that a quorum lacks.
 
     counts: numbers of validators by reason, the greatest first, `not_asked` last.
-    missing: at most 50 validators, the heaviest first, those that were not asked last.
+    missing: up to 50 validators, the heaviest first, those that were not asked last.
     cause: reason that costs most weight, with advice, in words; empty if none is known.
     refused_weight: weight of all validators that refused the message with an error code.
     failed_keys: keys of all validators that cannot be reached, did not answer or did not sign;

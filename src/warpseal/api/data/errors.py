@@ -32,8 +32,8 @@ class IndexNotEnabled(NotFound):
     """The request needs an index that this daemon does not keep.
 
     missing: the chain or the resource.
-    setting: the one that enables it.
-    change: what to set there.
+    setting: the setting that enables it.
+    change: the value to set there.
     """
 
     code = "index_not_enabled"
@@ -151,7 +151,7 @@ class NotAnErc20Token(NotFound):
 class ReindexedRecently(WarpsealError):
     """The metadata of a token may be reindexed once per hour.
 
-    retry_after_s: when the hour is over.
+    retry_after_s: seconds until the hour is over.
     """
 
     code = "reindexed_recently"

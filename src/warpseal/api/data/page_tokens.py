@@ -31,14 +31,13 @@ _VERSION: Final = 1
 
 
 class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
-    """One request for a page, and the content of a token.
+    """A request for a page, and the content of a token.
 
-    subject: what the path names, in one spelling.
-
-    values: the given parameters without the paging ones.
-    size: of a page.
-    position: of the item behind which the page begins; None: it is the first one.
-    expires_at: of the token, unix seconds.
+    subject: the item that the path names, in its canonical spelling.
+    values: the parameters of the request, without those of paging.
+    size: number of items on a page.
+    position: position of the item behind which the page begins; None for the first page.
+    expires_at: expiry of the token, unix seconds.
     heights: heights of the chains that were read; None without replicas.
     """
 

@@ -33,12 +33,14 @@ _CONTEXTS: Final = "api.data.request_context:ContextFactory"
 class DataApi:
     """The Data API and the Metrics API, for the API port to mount.
 
-    Requests wait at `gate` for the services.
-
-    settings: of the CorsMiddleware that must wrap the app. access: guards other routes as well.
-        event_streams: the streams of events, by gRPC as well.
-    now: unix seconds; monotonic: seconds that never go back.
-    stopping: set when the daemon stops.
+    gate: the gate at which requests wait for the services.
+    settings: settings of the API port.
+    data: settings of the Data API, among them those of the CorsMiddleware that must wrap the app.
+    access: the check of callers, which guards other routes as well.
+    event_streams: the streams of events, by gRPC as well.
+    now: clock of unix seconds.
+    monotonic: clock of seconds that never go back.
+    stopping: the event that is set when the daemon stops.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class DataApi:
     def _route(self, path: str, endpoints: Mapping[str, EndpointRow]) -> Route:
         """Return the route of a path.
 
-        endpoints: by method.
+        endpoints: the rows of the path by HTTP method.
         """
 
         async def respond(request: Request) -> Response:

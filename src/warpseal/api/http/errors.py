@@ -167,8 +167,8 @@ class ApiKeyRefused(WarpsealError):
 class RateLimited(WarpsealError):
     """The caller has used up its compute units for now.
 
-    limit_units: in window_s seconds.
-    retry_after_s: when there are enough again.
+    limit_units: number of units in window_s seconds.
+    retry_after_s: seconds until there are enough units again.
     """
 
     code = "rate_limited"

@@ -40,7 +40,7 @@ def text_response(status: int, text: str) -> Response:
 def not_found_response(hint: str = "") -> Response:
     """Return the response for a path that does not exist or must not be revealed.
 
-    hint: what would serve it.
+    hint: advice about the setting that would serve the path.
     """
     return text_response(404, f"404 page not found{hint}")
 
@@ -77,10 +77,10 @@ class EncodedBody:
         cache_control: str,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Return the response, compressed if it is long enough; of a body that may be stored, 304
-        if the client has it.
+        """Return the response, compressed if it is long enough.
 
-        headers: of any status.
+        If the client has a body that may be stored, the response is a 304.
+        headers: headers of a response with any status.
         """
         headers = {"cache-control": cache_control, "vary": "Accept-Encoding", **(headers or {})}
         if cache_control != NO_STORE:

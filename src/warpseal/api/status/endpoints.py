@@ -39,9 +39,9 @@ class StatusEndpoints:
 
     hosts: names of this machine.
     metrics_port: the port of /metrics.
-    stopping: set when the daemon stops, which ends the event streams.
-    interval_s: between two looks for changes on behalf of an open page.
-    write_timeout_s: for how long a client may leave an event unread.
+    stopping: the event that is set when the daemon stops, and ends the event streams.
+    interval_s: time between two looks for changes on behalf of an open page.
+    write_timeout_s: time for which a client may leave an event unread.
     """
 
     def __init__(

@@ -74,9 +74,8 @@ class NotSubnetEvm(ValueError):
 class ChainConfig(Struct, frozen=True):
     """The configuration of a chain.
 
-    settings: all but precompiles and upgrades, by name, JSON-ready.
-
-    genesis_precompiles: by key.
+    settings: settings other than precompiles and upgrades, by name, JSON-ready.
+    genesis_precompiles: the precompiles of the genesis by key.
     upgrades: the content of the operators' upgrade.json, JSON-ready.
     """
 
@@ -142,7 +141,7 @@ def chain_config(
 ) -> ChainConfig:
     """Return the configuration of a chain. Raises NotSubnetEvm.
 
-    genesis: of its CreateChainTx.
+    genesis: the genesis data of its CreateChainTx.
     network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
     """
     upgrades = decode_upgrade_file(upgrade_file)

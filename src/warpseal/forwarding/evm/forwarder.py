@@ -165,11 +165,10 @@ class EvmForwarder:
     async def forward_read_batch(
         self, methods: AbstractSet[str], body: bytes, count: int
     ) -> NodeReply | RpcResponse | None:
-        """Return a node's unchanged reply to a batch, or the error of all its calls; None: forward
-        the calls singly.
+        """Return a node's unchanged reply to a batch, or the error of all its calls.
 
-        methods: those of its calls, none of which is a notification. A batch may have been sent
-            even for None.
+        Returns None if the caller has to forward the calls singly; the batch may have been sent.
+        methods: the methods of its calls, none of which is a notification.
         """
         if (
             not methods <= PLAIN_READS
@@ -234,7 +233,7 @@ class EvmForwarder:
     def count(self, method_class: MethodClass, upstream: str, outcome: str, calls: int = 1) -> None:
         """Note the outcome of calls.
 
-        upstream: as ForwardingObserver names it.
+        upstream: the name of the endpoint for ForwardingObserver.
         """
         if self._observer is not None:
             self._observer.observe_forwarding(self.name, method_class, upstream, outcome, calls)
@@ -351,7 +350,7 @@ class EvmForwarder:
     ) -> NodeReply:
         """Send a body to a node and note the outcome.
 
-        classes: those of its calls.
+        classes: the method classes of its calls.
         Raises CallFailure.
         """
         try:

@@ -36,8 +36,8 @@ _MAX_LOGS_BYTES: Final = 16 * MEBIBYTE
 class EvmLogClient:
     """The logs of one chain.
 
-    timeout_s: of one call to one node.
-    executor: decodes large replies.
+    timeout_s: timeout of a call to a node.
+    executor: the threads that decode large replies.
     """
 
     def __init__(

@@ -56,8 +56,8 @@ _NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", 
 class EvmChainReader:
     """Reads one chain.
 
-    load_rules: returns what its headers say about receipts.
-    timeout_s: of one call to one node.
+    load_rules: a function that returns the chain's BlockRules.
+    timeout_s: timeout of a call to a node.
     """
 
     def __init__(

@@ -74,10 +74,11 @@ class NodeSocket:
 
 
 class EvmSockets:
-    """The WebSocket endpoints of one chain in configured order. clients: how many are connected.
+    """The WebSocket endpoints of a chain in configured order.
 
-    name: of the chain in the log. refused: why endpoints are refused, by position: they are not of
-        this chain.
+    name: name of the chain in the log.
+    clients: number of connected clients.
+    refused: reasons why endpoints are refused, by position: they are not of this chain.
     """
 
     def __init__(
@@ -109,10 +110,9 @@ class EvmSockets:
 
     @asynccontextmanager
     async def connect(self, address: str) -> AsyncIterator[NodeSocket]:
-        """Hold a connection to a node of this chain: the first that has every block that clients
-        have seen.
+        """Hold a connection to the first node of this chain with every block that clients have seen.
 
-        address: of the client, which may have a quarter of all connections.
+        address: address of the client, which may have a quarter of all connections.
         Raises WebSocketUnavailable.
         """
         if self.clients >= self._settings.max_sockets:

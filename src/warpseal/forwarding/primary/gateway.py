@@ -52,8 +52,8 @@ class GatewayForwarder:
     async def forward(self, method: str, body: bytes, path: str) -> NodeReply | RpcError:
         """Return a node's unchanged reply to a call, or the error of a call that no node answered.
 
-        path: of the route at a node. A node without the route is no reason to refuse a read:
-            another may have it.
+        path: path of the route at a node. A node without the route is no reason to refuse a read,
+            since another node may have it.
         """
         is_read = method in READS
         send = partial(self.pool.post, body=body, is_write=not is_read, path=path, method=method)

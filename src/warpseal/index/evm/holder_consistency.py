@@ -44,7 +44,7 @@ _FORMER: Final = (
 class SampledBalance(Struct, frozen=True):
     """An ERC-20 balance after the last block.
 
-    is_inconsistent: whether the contract's events contradict each other.
+    is_inconsistent: the contract's events contradict each other.
     """
 
     contract: bytes

@@ -84,7 +84,7 @@ class FeeCurve:
         A block of exactly that second deactivates the validator: at once if nothing is left,
         otherwise behind its transactions, as the rest does not pay for another second. An earlier
         block does not.
-        balance: at most 2^64 - 1 nAVAX.
+        balance: nAVAX, up to 2^64 - 1.
         """
         stretch = bisect_right(self._fees, balance) - 1
         price = self._prices[stretch]

@@ -40,8 +40,8 @@ class ForecastValidator(Struct, frozen=True):
     id: validation ID of an L1 validator, or ID of the transaction that staked.
     balance_navax: balance of an L1 validator, 0 if it is inactive; None for a stake.
     end_s: Unix time at which a stake ends; None for an L1 validator and a stake that renews itself.
-    has_key: whether the validator has a BLS key.
-    has_answered: whether the daemon was connected to the validator in the last day.
+    has_key: the validator has a BLS key.
+    has_answered: the daemon was connected to the validator in the last day.
     """
 
     id: bytes
