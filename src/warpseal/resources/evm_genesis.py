@@ -144,8 +144,9 @@ def evm_genesis(raw: bytes | None) -> GenesisData | None:
 
 
 def sdk_genesis(genesis: GenesisData) -> GenesisData:
-    """Return a genesis in the SDKs' dialect: two of its texts as numbers, as exactly as JavaScript
-    holds them.
+    """Return a genesis in the SDKs' dialect.
+
+    Two of its texts are numbers there, as exact as JavaScript can hold them.
     """
     return replace(
         genesis,
@@ -252,13 +253,12 @@ def _object(kind: type[Any]) -> Reader:
             return UNSET
         special, default = _READERS[kind]
         value = read_names(value)
-        return kind(
-            **{
-                name: special.get(key, default)(value[key])
-                for key, name in names.items()
-                if key in value
-            }
-        )
+        values: dict[str, Any] = {}
+        for key, name in names.items():
+            if key in value:
+                read = special.get(key, default)
+                values[name] = read(value[key])
+        return kind(**values)
 
     return reader
 
@@ -292,4 +292,4 @@ _READERS: Final[Mapping[type[Any], tuple[Mapping[str, Reader], Reader]]] = {
     WarpConfig: ({"requirePrimaryNetworkSigners": _flag}, _whole),
     PrecompileConfig: ({"blockTimestamp": _whole}, _addresses),
 }
-"""For each resource: the readers of special keys, and the reader of all other keys."""
+"""The readers of special keys, and the reader of all other keys, of each resource."""

@@ -33,7 +33,7 @@ class PageRequest(Struct, frozen=True):
 
     @property
     def after_key(self) -> int | None:
-        """The one number that `after` is."""
+        """The number in a position that is a single number."""
         if self.after is None:
             return None
         (key,) = self.after
@@ -56,8 +56,9 @@ Heights = Mapping[str, int]
 
 
 class ClientHeights:
-    """The heights that a client has seen, by the page token and by the request itself, so that no
-    page goes back.
+    """The heights that a client has seen, so that no page goes back.
+
+    They come from the page token and from the request itself.
     """
 
     def __init__(self) -> None:
@@ -66,8 +67,9 @@ class ClientHeights:
         self._read: dict[str, int] = {}
 
     def continue_from(self, heights: Heights | None) -> None:
-        """Take the heights that a page token carries; None, or a chain without one, was read
-        without replicas.
+        """Take the heights of a page token.
+
+        heights: the heights of chains that were read from replicas; None if no chain was.
         """
         self._from_token, self._least = heights or {}, float("inf")
 
@@ -83,15 +85,16 @@ class ClientHeights:
             self._read[chain] = max(height, self._read.get(chain, height))
 
     def for_token(self) -> dict[str, int] | None:
-        """Return the heights for the token of the next page; None if no index has replicas, or too
-        many chains do.
+        """Return the heights for the token of the next page.
+
+        Returns None if no index has replicas, or too many chains do.
         """
         heights = {**self._from_token, **self._read}
         return heights if 0 < len(heights) <= _MAX_TOKEN_HEIGHTS else None
 
 
 CLIENT_HEIGHTS: Final[ContextVar[ClientHeights | None]] = ContextVar("client_heights", default=None)
-"""Those of the client whose request the current task serves; None outside of requests."""
+"""The heights of the client whose request the current task serves; None outside of requests."""
 
 
 class TimeRange(Struct, frozen=True):
@@ -102,13 +105,13 @@ class TimeRange(Struct, frozen=True):
 
 
 class TransactionQuery(Struct, frozen=True):
-    """Transactions of one chain that touch any of the addresses, are of any of the kinds, and of
-    the validation.
+    """Transactions of a chain that match all filters.
 
-    addresses: sorted; empty: any.
-    evm_addresses: accounts of the C-Chain; a transaction matches if it touches one of either.
-    kinds: names of types as in responses, "UNKNOWN" for types without a name; empty: any.
-    validation_id: of the P-Chain only.
+    addresses: sorted addresses, any of which a transaction touches; empty for all.
+    evm_addresses: accounts of the C-Chain. A transaction matches if it touches any address or any
+        account.
+    validation_id: the L1 validation of a P-Chain transaction; None for all.
+    kinds: names of types as in responses, "UNKNOWN" for types without a name; empty for all.
     """
 
     chain: PrimaryChain
@@ -128,10 +131,9 @@ class BlockQuery(Struct, frozen=True):
 
 
 class RewardQuery(Struct, frozen=True):
-    """Rewards paid to any of the addresses, or for any of the nodes' validations; with both, both
-    filters apply.
+    """Rewards paid to any of the addresses, for any of the nodes' validations.
 
-    Sorted by the time of payment.
+    An empty filter matches all. Rewards are sorted by the time of payment.
     """
 
     addresses: tuple[Address, ...] = ()

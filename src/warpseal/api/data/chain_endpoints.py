@@ -1,6 +1,4 @@
-"""Endpoints 3 to 6: transactions and blocks of a primary chain, any blockchain, and the chains of
-addresses.
-"""
+"""Endpoints 3 to 6: transactions and blocks of primary chains, blockchains, chains of addresses."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from warpseal.api.data.sdk_resources import sdk_c_transaction, sdk_p_transaction
 from warpseal.api.http.responses import FINAL_PAGE_S, FINAL_S
 from warpseal.chains.ids import Address
 from warpseal.errors import InvalidRequest
-from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, or_unset
+from warpseal.resources.base import UNSET, PrimaryNetworkChainName, Resource, UnsetType, or_unset
 from warpseal.resources.blocks import Blockchain, BlockchainDetails
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.evm_genesis import chain_id_of, evm_genesis, sdk_genesis
@@ -63,9 +61,8 @@ async def list_blocks(context: PrimaryNetworkContext) -> Response:
     # The newest page can change at any time, all others cannot.
     progress = context.progress_of(chain)
     indexed_until = 0 if progress is None else progress.block_time
-    is_final = query.position is not None or (
-        times.until is not None and times.until < indexed_until
-    )
+    is_range_complete = times.until is not None and times.until < indexed_until
+    is_final = query.position is not None or is_range_complete
     final_s = FINAL_PAGE_S if is_final else 0
     chain_info = _chain_info(chain, context)
     return await context.respond_page(
@@ -121,11 +118,12 @@ def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> Transac
         for name in _NEEDS_A_SUBJECT:
             if name in values:
                 raise InvalidRequest(name, "only together with addresses or l1ValidationId")
+    validation_id = None if validation is None else ValidationID(validation)
     return TransactionQuery(
         chain=chain,
         addresses=addresses,
         evm_addresses=accounts,
-        validation_id=None if validation is None else ValidationID(validation),
+        validation_id=validation_id,
         kinds=frozenset(values.get("txTypes", ())),
         times=time_range_in(values),
         order=order_in(values),
@@ -135,7 +133,7 @@ def transaction_query(chain: PrimaryChain, values: Mapping[str, Any]) -> Transac
 def blockchain_details(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails:
     """Return a blockchain as a resource; the EVM chain id of any other VM is 0.
 
-    for_sdk: keys that SDKs require are 0 if they are not known, and never left out.
+    for_sdk: unknown values of keys that SDKs require are 0, and never left out.
     """
     genesis = evm_genesis(chain.genesis)
     if genesis is not None and for_sdk:
@@ -143,16 +141,20 @@ def blockchain_details(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails
     unknown = 0 if for_sdk else None
     evm_chain_id = unknown if chain.genesis is None else chain_id_of(genesis) or 0
     height = unknown if chain.height is None else chain.height
+    time = unknown if chain.time is None else chain.time
+    genesis_hex: str | UnsetType = UNSET
+    if chain.genesis and genesis is None:
+        genesis_hex = hex_text(chain.genesis)
     return BlockchainDetails(
         blockchain_id=id_text(chain.chain_id),
         blockchain_name=chain.name,
         subnet_id=shared_id_text(chain.subnet_id),
         vm_id=shared_id_text(chain.vm_id),
-        create_block_timestamp=or_unset(unknown if chain.time is None else chain.time),
-        create_block_number=UNSET if height is None else str(height),
+        create_block_timestamp=or_unset(time),
+        create_block_number=or_unset(None if height is None else str(height)),
         evm_chain_id=or_unset(evm_chain_id),
         genesis_data=genesis or UNSET,
-        genesis_data_hex=hex_text(chain.genesis) if chain.genesis and genesis is None else UNSET,
+        genesis_data_hex=genesis_hex,
     )
 
 

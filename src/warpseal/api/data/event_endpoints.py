@@ -1,5 +1,4 @@
-"""The event log: its stream, and the webhooks, which the administrator adds, lists, removes and
-tests.
+"""The stream of the event log, and the webhooks of the administrator.
 
 Source of truth: the HTML standard's server-sent events.
 """
@@ -41,9 +40,10 @@ async def listen(context: RequestContext) -> Response:
     values: dict[str, Any] = context.parameters()
     after, event_filter = values.get("after"), msgspec.convert(values, EventFilter)
     last_id = context.request.headers.get(_LAST_EVENT_ID)
-    number, cursor = await (
-        feed.start("after", after) if not last_id else feed.start(_LAST_EVENT_ID, last_id)
-    )
+    if last_id:
+        number, cursor = await feed.start(_LAST_EVENT_ID, last_id)
+    else:
+        number, cursor = await feed.start("after", after)
 
     async def next_events() -> bytes:
         nonlocal number, cursor
@@ -56,20 +56,19 @@ async def listen(context: RequestContext) -> Response:
             ]
         )
 
-    # A client keeps the id of a part without data, too: it continues from there, although no event
-    # was for it.
-    return context.event_streams.respond(
-        context.request, next_events, lambda: b": \nid: %b\n\n" % cursor.encode()
-    )
+    def heartbeat() -> bytes:
+        # A client also keeps the id of a part without data, and continues from there.
+        return b": \nid: %b\n\n" % cursor.encode()
+
+    return context.event_streams.respond(context.request, next_events, heartbeat)
 
 
 async def list_webhooks(context: RequestContext) -> Response:
     """GET /v1/webhooks."""
     _, rows = await _load_webhooks(context)
     webhooks = sorted(map(DECODER.decode, rows.values()), key=lambda webhook: webhook.created_at)
-    return unstored_response(
-        WebhookList(webhooks=tuple([replace(webhook, secret=UNSET) for webhook in webhooks]))
-    )
+    without_secrets = [replace(webhook, secret=UNSET) for webhook in webhooks]
+    return unstored_response(WebhookList(webhooks=tuple(without_secrets)))
 
 
 async def add_webhook(context: RequestContext) -> Response:
@@ -102,7 +101,7 @@ async def remove_webhook(context: RequestContext) -> Response:
     """DELETE /v1/webhooks/{webhookId}."""
     feed, rows = await _load_webhooks(context)
     webhook_id = context.request.path_params["webhookId"]
-    # The sender may change it in the meantime.
+    # The sender may change the row in the meantime.
     while webhook_id in rows:
         body = rows[webhook_id]
         rows = await feed.log.exchange_webhooks({webhook_id: (body, None)})
@@ -128,7 +127,7 @@ async def test_webhook(context: RequestContext) -> Response:
 async def _load_webhooks(context: RequestContext) -> tuple[EventFeed, dict[str, bytes]]:
     """Return the feed, and the bodies of all webhooks by id.
 
-    Raises NotFound if the path names another one.
+    Raises NotFound if the path names another webhook.
     """
     feed = context.services.events
     if feed is None:

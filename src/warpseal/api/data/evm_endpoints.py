@@ -1,6 +1,4 @@
-"""Endpoints 9 to 15: EVM chains, their blocks, ERC-1155 transfers, NFTs, and the contracts that an
-address deployed.
-"""
+"""Endpoints 9 to 15: EVM chains, their blocks, ERC-1155 transfers, NFTs, deployed contracts."""
 
 from __future__ import annotations
 
@@ -75,9 +73,9 @@ async def list_chains(context: RequestContext) -> Response:
         described = await asyncio.gather(
             *(_describe_chain(context, chain) for chain in context.services.evm)
         )
-        chains += [
-            chain for chain in described if feature is None or feature in chain.enabled_features
-        ]
+        chains += described
+    if feature is not None:
+        chains = [chain for chain in chains if feature in chain.enabled_features]
     return await context.respond(EvmChainList(chains=tuple(chains)))
 
 
@@ -100,9 +98,8 @@ async def get_block(context: EvmRequestContext) -> Response:
         raise BlockNotFound(text, context.chain.name)
     response_headers(context.request.scope)[SOURCE] = "node"
     chain_id = await context.chain.chain_id()
-    return await context.respond(
-        wording.block(block_of_node(node_block, "" if chain_id is None else str(chain_id)))
-    )
+    chain_id_text = "" if chain_id is None else str(chain_id)
+    return await context.respond(wording.block(block_of_node(node_block, chain_id_text)))
 
 
 async def list_deployments(context: EvmRequestContext) -> Response:
@@ -116,7 +113,7 @@ async def list_deployments(context: EvmRequestContext) -> Response:
 
 
 async def _describe_chain(context: RequestContext, chain: EvmChainService) -> EvmChainDetails:
-    """Return a chain: what its entry says, else what its nodes and the P-Chain say."""
+    """Return a chain. Its entry in the configuration goes before its nodes and the P-Chain."""
     platform, chain_id, status, has_multicall = await asyncio.gather(
         _platform_facts(context, chain), chain.chain_id(), _status(chain), chain.has_multicall()
     )
@@ -124,47 +121,53 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
     is_c_chain = chain.entry.blockchain_id == context.services.chains.c
     if chain_id is None and platform is not None:
         chain_id = platform.evm_chain_id
-    own_host = own_address(context.request)
-    path = f"/ext/bc/{id_text(chain.entry.blockchain_id)}"
+    name = _C_CHAIN_NAME if is_c_chain else ""
+    subnet_id = vm_id = None
+    if platform is not None:
+        name = platform.name
+        subnet_id, vm_id = shared_id_text(platform.subnet_id), shared_id_text(platform.vm_id)
+    own_url = f"{own_address(context.request)}/ext/bc/{id_text(chain.entry.blockchain_id)}"
+    ws_url = f"ws{own_url}/ws" if chain.entry.ws else None
     multicall = info.multicall or (account_text(MULTICALL) if has_multicall else None)
-    ws_url = info.ws_url or (f"ws{own_host}{path}/ws" if chain.entry.ws else None)
-    name = platform.name if platform is not None else _C_CHAIN_NAME if is_c_chain else ""
+    addresses = None if multicall is None else UtilityAddresses(multicall=multicall)
+    is_testnet = info.is_testnet
+    if is_testnet is None:
+        is_testnet = not context.services.is_mainnet
+    features = () if chain.index is None else (EvmFeature.NFT_INDEXING,)
     return EvmChainDetails(
         chain_id="" if chain_id is None else str(chain_id),
         status=status,
         chain_name=name if info.chain_name is None else info.chain_name,
         description=info.description or "",
         platform_chain_id=info.platform_chain_id or id_text(chain.entry.blockchain_id),
-        subnet_id=info.subnet_id
-        or (UNSET if platform is None else shared_id_text(platform.subnet_id)),
-        vm_id=info.vm_id or (UNSET if platform is None else shared_id_text(platform.vm_id)),
+        subnet_id=or_unset(info.subnet_id or subnet_id),
+        vm_id=or_unset(info.vm_id or vm_id),
         explorer_url=or_unset(info.explorer_url),
-        rpc_url=info.rpc_url or f"http{own_host}{path}/rpc",
-        ws_url=or_unset(ws_url),
-        is_testnet=not context.services.is_mainnet if info.is_testnet is None else info.is_testnet,
-        utility_addresses=UNSET if multicall is None else UtilityAddresses(multicall=multicall),
+        rpc_url=info.rpc_url or f"http{own_url}/rpc",
+        ws_url=or_unset(info.ws_url or ws_url),
+        is_testnet=is_testnet,
+        utility_addresses=or_unset(addresses),
         network_token=_network_token(chain, is_c_chain=is_c_chain),
         chain_logo_uri=or_unset(info.chain_logo_uri),
         private=or_unset(info.private),
-        enabled_features=() if chain.index is None else (EvmFeature.NFT_INDEXING,),
+        enabled_features=features,
     )
 
 
 def own_address(request: Request) -> str:
-    """Return the address that the client called, from the letter behind http: s://host, or
-    ://host:port.
+    """Return the address that the client called, without `http`: s://host, or ://host:port.
 
-    A proxy that ends TLS says so in a header.
+    A proxy that ends TLS names the scheme in a header.
     """
     try:
         host = request.base_url.netloc
-    except ValueError:  # A Host that is none.
+    except ValueError:  # The Host header is malformed.
         host = ""
     if not host:
         name, port = request.scope["server"]
         host = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
     scheme = request.headers.get(_PROXY_SCHEME, request.scope["scheme"])
-    return f"{'s' if scheme == 'https' else ''}://{host}"
+    return f"s://{host}" if scheme == "https" else f"://{host}"
 
 
 def _network_token(chain: EvmChainService, *, is_c_chain: bool) -> NetworkToken:
@@ -191,7 +194,7 @@ async def _status(chain: EvmChainService) -> EvmChainStatus:
 
 
 async def _platform_facts(context: RequestContext, chain: EvmChainService) -> PlatformFacts | None:
-    """Return what the P-Chain knows of a chain; None while neither the index nor a node says it."""
+    """Return the P-Chain's facts about a chain; None if neither the index nor a node has them."""
     if chain.platform is None:
         try:
             async with asyncio.timeout(_PLATFORM_WAIT_S):
@@ -287,8 +290,9 @@ async def reindex(context: EvmRequestContext) -> Response:
 
 
 def _unknown_token(context: EvmRequestContext, contract: bytes, token_id: int) -> WarpsealError:
-    """Return the error about a token that the index does not have: it may be in a block that the
-    index lacks.
+    """Return the error about a token that the index does not have.
+
+    The token may be in a block that the index lacks.
     """
     chain = context.progress
     if chain is not None and chain.lag_s(context.now):
@@ -299,10 +303,10 @@ def _unknown_token(context: EvmRequestContext, contract: bytes, token_id: int) -
 async def _with_amounts(
     context: EvmRequestContext, owner: bytes, items: Sequence[CollectibleBalance]
 ) -> tuple[CollectibleBalance, ...]:
-    """Return a page with the ERC-1155 amounts of a node: the index does not have the transfers
-    before its beginning.
+    """Return a page with the ERC-1155 amounts of a node.
 
-    What the owner does not hold any more is left out. Raises NodeUnavailable.
+    The index does not have the transfers before its beginning. Tokens that the owner does not hold
+    any more are left out. Raises NodeUnavailable.
     """
     by_contract: dict[str, list[CollectibleBalance]] = {}
     for item in items:
@@ -322,9 +326,8 @@ async def _with_amounts(
         }
 
     balances: dict[tuple[str, str], str] = {}
-    for amounts_of_contract in await asyncio.gather(
-        *(amounts(*entry) for entry in by_contract.items())
-    ):
+    replies = await asyncio.gather(*(amounts(*entry) for entry in by_contract.items()))
+    for amounts_of_contract in replies:
         balances |= amounts_of_contract
     completed = []
     for item in items:

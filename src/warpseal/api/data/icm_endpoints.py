@@ -1,8 +1,8 @@
-"""ICM messages of all indexed EVM chains: pages that are merged by time, and both sides of each
-message.
+"""ICM messages of all indexed EVM chains.
 
-Source of truth: the models of the published SDKs; docs/icm.md. The deprecated paths have the same
-answers with another key.
+Pages of the chains are merged by time, and both sides of a message are joined. Source of truth: the
+models of the published SDKs; docs/icm.md. The deprecated paths have the same responses with another
+key.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ async def list_messages(context: RequestContext) -> Response:
     query = await context.page_query(address or b"")
     values: Mapping[str, Any] = query.values
     _, indexes = await _open_indexes(context)
+    status = IcmStatus(values["status"]) if "status" in values else None
+    is_stuck = values.get("isStuck")
+    known_since = {} if is_stuck is None else await _read_known_since(indexes)
     criteria = IcmQuery(
         chain=await _chain_in(context, values, "blockchainId"),
         source=await _chain_in(context, values, "sourceBlockchainId"),
@@ -68,9 +71,9 @@ async def list_messages(context: RequestContext) -> Response:
         address=address,
         times=p.time_range_in(values),
         indexed=frozenset(indexes),
-        status=IcmStatus(values["status"]) if "status" in values else None,
-        is_stuck=values.get("isStuck"),
-        known_since=await _read_known_since(indexes) if "isStuck" in values else {},
+        status=status,
+        is_stuck=is_stuck,
+        known_since=known_since,
     )
     network = values.get("network")
     keys: Sequence[IcmKey] = ()
@@ -98,12 +101,11 @@ async def get_message(context: RequestContext) -> Response:
     chains, indexes = await _open_indexes(context)
     obstacles = context.services.icm
     sides = await _find_sides(indexes, message_id)
-    if (
-        not sides
-        and obstacles is not None
-        and (other_id := await obstacles.find_icm_id(message_id)) is not None
-    ):
-        sides = await _find_sides(indexes, other_id)
+    if not sides and obstacles is not None:
+        # The path may have the id of the Warp message.
+        icm_id = await obstacles.find_icm_id(message_id)
+        if icm_id is not None:
+            sides = await _find_sides(indexes, icm_id)
     if not sides:
         for chain in chains:
             progress = chain.progress
@@ -132,9 +134,7 @@ async def _find_sides(
 async def _read_facts(
     chains: Sequence[EvmRequestContext], message: JoinedMessage
 ) -> tuple[Sequence[MessageChange], int | None]:
-    """Return the changes of a message at its source, and the gas limit of the last block of its
-    destination.
-    """
+    """Return the changes of a message at its source, and the last gas limit of its destination."""
     changes: Sequence[MessageChange] = ()
     block_gas = None
     for chain in chains:
@@ -149,7 +149,7 @@ async def _read_facts(
 
 
 async def _read_known_since(indexes: Mapping[ChainID, EvmIndex]) -> Mapping[ChainID, int]:
-    """Return the time from which on each chain knows what it received."""
+    """Return the time from which on the index of each chain has all received messages."""
     times = await asyncio.gather(*(index.icm_since() for index in indexes.values()))
     return {
         chain_id: time for chain_id, time in zip(indexes, times, strict=True) if time is not None
@@ -177,12 +177,12 @@ async def _chain_in(
 async def _read_page(
     indexes: Mapping[ChainID, EvmIndex], query: IcmQuery, page: PageRequest
 ) -> tuple[Sequence[IcmKey], IcmPosition | None]:
-    """Return the messages of a page, and where the next one begins."""
+    """Return the messages of a page, and the position of the next page."""
     before: Any = None if page.after is None else IcmPosition(*page.after)  # type: ignore[arg-type]
     replies = await asyncio.gather(
         *(index.icm_page(query, before, page.size) for index in indexes.values())
     )
-    # Down to here all chains were read.
+    # All chains were read down to this position.
     read_to = max((reply.read_to for reply in replies if reply.read_to is not None), default=None)
     items = [
         item
@@ -234,8 +234,8 @@ async def _join_sides(
             messages.append(JoinedMessage(side, side))
             continue
         receive = receives.get(places[side.message_id]) if side.message_id in places else None
-        # The index of the destination may have been made again, so that the key is that of another
-        # message, or none.
+        # The index of the destination may have been rebuilt, so that the key belongs to another
+        # message, or to none.
         if not isinstance(receive, ReceivedMessage) or receive.message_id != side.message_id:
             receive = None
         messages.append(JoinedMessage(side, receive))
@@ -254,6 +254,7 @@ def _describe(
     side, received = message
     sent = side if isinstance(side, SentMessage) else None
     evm = context.services.evm
+    _, receipts = decode_tail(side.tail)
     fields: dict[str, Any] = {
         "message_id": hex_text(side.message_id),
         "source_blockchain_id": id_text(side.source),
@@ -269,15 +270,18 @@ def _describe(
             IcmReceipt(
                 received_message_nonce=str(nonce), relayer_reward_address=account_text(account)
             )
-            for nonce, account in decode_tail(side.tail)[1]
+            for nonce, account in receipts
         ),
         "receipt_delivered": sent is not None and sent.has_receipt,
-        "reward_details": _NO_REWARD if sent is None else _describe_reward(context, sent),
-        "source_transaction": UNSET if sent is None else IcmSourceTransaction(**_transaction(sent)),
+        "reward_details": _NO_REWARD,
+        "source_transaction": UNSET,
         "destination_transaction": UNSET,
         "status": _status_of(message),
         "warpseal": block,
     }
+    if sent is not None:
+        fields["reward_details"] = _describe_reward(context, sent)
+        fields["source_transaction"] = IcmSourceTransaction(**_transaction(sent))
     if received is not None:
         fields["destination_transaction"] = IcmDestinationTransaction(
             **_transaction(received),
@@ -287,7 +291,8 @@ def _describe(
     contract = account_text(side.messenger)
     if context.endpoint.deprecated_at is None:
         return IcmMessage(icm_contract_address=contract, **fields)
-    # In lists of the deprecated paths, the SDKs read this status by the model of the other ones.
+    # In lists of the deprecated paths, the SDKs read a message whose source is not indexed by the
+    # model of the other paths.
     icm_contract = contract if sent is None else UNSET
     return DeprecatedIcmMessage(
         teleporter_contract_address=contract, icm_contract_address=icm_contract, **fields

@@ -1,7 +1,6 @@
-"""Endpoints 17 to 19: average transactions per second of each UTC day, and the holders of tokens
-and of collections.
+"""Endpoints 17 to 19: average transactions per second of UTC days, holders of tokens and NFTs.
 
-All pages of a walk through holders show the block of the first one: a position is that block and
+All pages of a walk through holders show the block of the first page: a position is that block and
 the position of the index.
 """
 
@@ -33,7 +32,7 @@ from warpseal.api.data.page_tokens import PageQuery
 from warpseal.api.data.parameters import time_range_in
 from warpseal.api.data.request_context import RequestContext
 from warpseal.api.http.errors import NetworkNotServed
-from warpseal.errors import InvalidRequest
+from warpseal.errors import InvalidRequest, WarpsealError
 from warpseal.resources.base import UNSET
 from warpseal.resources.evm import Holder, HolderQuery
 from warpseal.resources.queries import PageRequest, Position
@@ -63,27 +62,23 @@ async def get_avg_tps(context: RequestContext) -> Response:
     low, high = _requested_days(query)
     indexes = [chain.index() for chain in chains]
     high = min(high, max(map(_newest_day, chains)))
-    replies = await asyncio.gather(
-        *(index.daily_tps(max(low, high - query.size + 1), high) for index in indexes)
-    )
+    page_low = max(low, high - query.size + 1)
+    replies = await asyncio.gather(*(index.daily_tps(page_low, high) for index in indexes))
     series = [days for days in replies if days is not None]
-    low = max(
-        low,
-        min((days.first_day for days in series if days.first_day is not None), default=high + 1),
-    )
+    first_days = [days.first_day for days in series if days.first_day is not None]
+    low = max(low, min(first_days, default=high + 1))
     dates = range(high, max(low - 1, high - query.size), -1)
     position = (dates[-1],) if dates and dates[-1] > low else None
     token = await context.next_token(query, position)
-    points = [
-        TpsPoint(timestamp=day * _DAY_S, value=fsum(days.values.get(day, 0.0) for days in series))
-        for day in dates
-    ]
+    points = []
+    for day in dates:
+        total = fsum(days.values.get(day, 0.0) for days in series)
+        points.append(TpsPoint(timestamp=day * _DAY_S, value=total))
     advanced_at = max((days.advanced_at for days in series), default=0)
-    return await context.respond(
-        context.page_body(
-            points, token, status=_STATUS, last_run=advanced_at, next_page_start_key=token
-        )
+    body = context.page_body(
+        points, token, status=_STATUS, last_run=advanced_at, next_page_start_key=token
     )
+    return await context.respond(body)
 
 
 async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmRequestContext]:
@@ -101,8 +96,9 @@ async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmRequest
 
 
 def _newest_day(chain: EvmRequestContext) -> int:
-    """Return the day of the last point: today, or that of the newest block while the index may lack
-    newer ones.
+    """Return the day of the last point.
+
+    It is today, or the day of the newest block while the index may lack newer blocks.
     """
     assert chain.progress is not None
     newest = chain.progress.block_time // _DAY_S
@@ -133,11 +129,12 @@ async def list_token_holders(context: EvmRequestContext) -> Response:
     is_complete = context.progress is not None and context.progress.first_height == 0
     if entry is None or not entry.has_holders or entry.first_height or not is_complete:
         missing = f"ERC-20 balances of EVM chain {context.chain.name} from block 0 on"
-        raise IndexNotEnabled(
-            missing, SETTING, 'set "index": {"from": 0, "holders": true} for the chain'
-        )
+        change = 'set "index": {"from": 0, "holders": true} for the chain'
+        raise IndexNotEnabled(missing, SETTING, change)
     page, at_block = _page_of(query)
-    holders = _known(context, await index.holders_above(holder_query, page, at_block), at_block)
+    holders = await index.holders_above(holder_query, page, at_block)
+    if holders is None:
+        raise _no_page(context, at_block)
     if not holders.items and (kind := await index.unlisted_kind(contract)) is not None:
         raise NotAnErc20Token(account_text(contract), kind)
     return await context.respond_page(
@@ -156,16 +153,24 @@ async def list_nft_holders(context: EvmRequestContext) -> Response:
     page, at_block = _page_of(query)
 
     async def read() -> HolderPage:
-        return _known(context, await index.nft_holders(contract, page, at_block), at_block)
+        holders = await index.nft_holders(contract, page, at_block)
+        if holders is None:
+            raise _no_page(context, at_block)
+        return holders
 
     holders = await complete_page(context, read)
-    name, symbol = context.wording.names(contract, holders.name, holders.symbol)
+    collection_name: str | tuple[str, ...]
+    nft_symbol: str | tuple[str, ...]
+    collection_name, nft_symbol = context.wording.names(contract, holders.name, holders.symbol)
+    if context.for_sdk:
+        # The SDKs read both as lists.
+        collection_name, nft_symbol = _listed(collection_name), _listed(nft_symbol)
     return await context.respond_page(
         query,
         await _entries(context, holders.items),
         _next_position(holders),
-        nft_collection_name=_listed(name) if context.for_sdk else name,
-        nft_symbol=_listed(symbol) if context.for_sdk else symbol,
+        nft_collection_name=collection_name,
+        nft_symbol=nft_symbol,
         total_holders=holders.total_holders,
         total_tokens=holders.total_tokens,
         events_inconsistent=holders.events_inconsistent or UNSET,
@@ -173,7 +178,7 @@ async def list_nft_holders(context: EvmRequestContext) -> Response:
 
 
 def _page_of(query: PageQuery) -> tuple[PageRequest, int | None]:
-    """Return the requested page, and the block of the first one, None if this is it."""
+    """Return the requested page, and the block of the first page, None if it is the first page."""
     if query.position is None:
         return query.page, None
     block, *after = query.position
@@ -181,18 +186,12 @@ def _page_of(query: PageQuery) -> tuple[PageRequest, int | None]:
     return PageRequest(query.size, tuple(after)), block
 
 
-def _known(
-    context: EvmRequestContext, holders: HolderPage | None, at_block: int | None
-) -> HolderPage:
-    """Return a page that the index has. Raises ExpiredPageToken, IndexNotReady."""
-    if holders is not None:
-        return holders
-    if at_block is not None:
-        reason = (
-            "the index no longer has the block of the first page; begin again with the first page"
-        )
-        raise ExpiredPageToken(PAGE_TOKEN.name, reason)
-    raise IndexNotReady(f"EVM chain {context.chain.name} with ERC-20 balances")
+def _no_page(context: EvmRequestContext, at_block: int | None) -> WarpsealError:
+    """Return the error about a page that the index does not have."""
+    if at_block is None:
+        return IndexNotReady(f"EVM chain {context.chain.name} with ERC-20 balances")
+    reason = "the index no longer has the block of the first page; begin again with the first page"
+    return ExpiredPageToken(PAGE_TOKEN.name, reason)
 
 
 def _next_position(holders: HolderPage) -> Position | None:
@@ -200,7 +199,6 @@ def _next_position(holders: HolderPage) -> Position | None:
 
 
 def _listed(name: str) -> tuple[str, ...]:
-    """Return a name as the SDKs read it."""
     return (name,) if name else ()
 
 

@@ -50,9 +50,8 @@ async def remove(context: RequestContext) -> Response:
     assert store is not None
     kind = SigningBlockKind(str(p.read_value(BLOCK_KIND, texts["kind"])))
     value = await _read_value(context, kind, texts["value"])
-    block = next(
-        (block for block in await store.load() if (block.kind, block.value) == (kind, value)), None
-    )
+    blocks = {(block.kind, block.value): block for block in await store.load()}
+    block = blocks.get((kind, value))
     if block is None:
         raise NotFound(f"no signing block of {kind} {value}; GET /v1/signing-blocks lists all")
     await store.remove(block)
@@ -60,7 +59,7 @@ async def remove(context: RequestContext) -> Response:
 
 
 async def _read_value(context: RequestContext, kind: SigningBlockKind, text: str) -> str:
-    """Return a value in its one form. Raises InvalidRequest."""
+    """Return a value in its canonical form. Raises InvalidRequest."""
     if kind is SigningBlockKind.SENDER:
         return hex_text(p.read_account("value", text))
     if kind is SigningBlockKind.MESSAGE_ID:

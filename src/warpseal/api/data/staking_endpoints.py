@@ -1,6 +1,4 @@
-"""Endpoints 7 and 8: rewards that were paid, and the validations of a node; validators of L1s;
-forecasts.
-"""
+"""Endpoints 7 and 8, paid rewards and the validations of a node; validators of L1s; forecasts."""
 
 from __future__ import annotations
 
@@ -31,10 +29,10 @@ from warpseal.validators.errors import UnknownSubnet
 from warpseal.warp.ids import MalformedID, NodeID, SubnetID, parse_id
 
 PRICED_AFTER_S: Final = 24 * 3600
-# More validations of one node are known of no network.
+# No node of any network has more validations.
 _MAX_KNOWN: Final = 1_000
 _NODE_POSITION_LENGTH: Final = 3
-# Behind all validations of the index, and before those of the node that follow.
+# The position behind all validations of the index, and before those of the node that follow.
 _BEHIND_INDEX: Final[Position] = (b"", 1)
 _PAST_STATUSES: Final = (ValidationStatusType.COMPLETED, ValidationStatusType.REMOVED)
 # More validators than these could hold the event loop up for a millisecond.
@@ -60,12 +58,9 @@ async def get_validator(context: PrimaryNetworkContext) -> Response:
     """GET .../validators/{nodeId}."""
     node_id = NodeID(read_node_id("nodeId", context.request.path_params["nodeId"]))
     query = await context.page_query(node_id)
-    status = query.values.get("validationStatus")
-    validation_query = ValidationQuery(
-        node_id,
-        None if status is None else ValidationStatusType(str(status)),
-        order_in(query.values),
-    )
+    text = query.values.get("validationStatus")
+    status = None if text is None else ValidationStatusType(str(text))
+    validation_query = ValidationQuery(node_id, status, order_in(query.values))
     validations = await _find_validations(context, validation_query, query.page)
     connectivity = await _connectivity(context, node_id, validations.items)
     validators = [
@@ -104,10 +99,12 @@ def node_page(
     is_newest_first = query.order is SortOrder.DESC
     ordered = sorted(validations, key=_start_and_id, reverse=is_newest_first)
     if page.after is not None:
-        last_shown: Any = page.after
+        last_position: Any = page.after
         is_behind = operator.lt if is_newest_first else operator.gt
         ordered = [
-            validation for validation in ordered if is_behind(_start_and_id(validation), last_shown)
+            validation
+            for validation in ordered
+            if is_behind(_start_and_id(validation), last_position)
         ]
     items = tuple(ordered[: page.size])
     return Page(items, _start_and_id(items[-1]) if len(ordered) > page.size else None)
@@ -155,10 +152,10 @@ async def get_forecast(context: PrimaryNetworkContext) -> Response:
 async def _find_validations(
     context: PrimaryNetworkContext, query: ValidationQuery, page: PageRequest
 ) -> Page[Validation]:
-    """Ask the index if it has the P-Chain, else the node, which knows only the active ones.
+    """Ask the index if it has the P-Chain, else the node, which knows only active validations.
 
-    The node adds the active ones that the index does not have yet: it is without the genesis, has
-    begun later, or is still catching up.
+    The node adds the active validations that the index does not have yet: the index is without the
+    genesis, began later, or is still catching up.
     """
     index = context.services.index
     if index is not None and context.is_indexed(PrimaryChain.P):
@@ -199,14 +196,10 @@ async def _find_in_index_and_node(
         return validations
     of_node = ValidationQuery(query.node_id)
     validations = await index.validations(of_node, PageRequest(_MAX_KNOWN)) if listed else Page(())
-    known_ids = {validation.tx_id for validation in validations.items}
-    return await merge_validations(
-        [validation for validation in listed if validation.tx_id not in known_ids],
-        index,
-        query,
-        page,
-        0 if progress is None else progress.block_time,
-    )
+    indexed_ids = {validation.tx_id for validation in validations.items}
+    unindexed = [validation for validation in listed if validation.tx_id not in indexed_ids]
+    indexed_until = 0 if progress is None else progress.block_time
+    return await merge_validations(unindexed, index, query, page, indexed_until)
 
 
 async def merge_validations(
@@ -216,59 +209,64 @@ async def merge_validations(
     page: PageRequest,
     indexed_until: int,
 ) -> Page[Validation]:
-    """Return a page of validations that only the node has, of those in the index, and of the node's
-    others, in order.
+    """Return a page of the index's validations between those that only the node has.
 
-    indexed_until: unix seconds of the last indexed block. What began later is newer than the index,
-        the rest is older. A position behind one of the node's is (start, id, 0 before or 1 behind
-        the index).
+    unindexed: the validations that only the node has.
+    indexed_until: unix seconds of the last indexed block. Validations that began later are newer
+        than the index, the others are older.
+    The position behind a validation of the node is (start, id, 0 before or 1 behind the index).
     """
     newer = [validation for validation in unindexed if validation.start > indexed_until]
     older = [validation for validation in unindexed if validation.start <= indexed_until]
     before, behind = (newer, older) if query.order is SortOrder.DESC else (older, newer)
     after = page.after
     is_of_node = after is not None and _is_of_node(after)
-    side = None if after is None or not is_of_node else after[-1]
-    last_shown = after[:-1] if after is not None and is_of_node and after != _BEHIND_INDEX else None
+    side: int | bytes | None = None
+    last_position: Position | None = None
+    if after is not None and is_of_node:
+        side = after[-1]
+        if after != _BEHIND_INDEX:
+            last_position = after[:-1]
     items: list[Validation] = []
     if after is None or side == 0:
-        nodes = node_page(before, query, PageRequest(page.size, last_shown))
+        nodes = node_page(before, query, PageRequest(page.size, last_position))
         items += nodes.items
         if len(items) == page.size:
             return Page(tuple(items), (*_start_and_id(items[-1]), 0))
     if side != 1:
+        # The page before ended in front of the index, so all validations behind the index follow.
+        last_position = None
+        index_position = None if is_of_node else after
         indexed = await index.validations(
-            query, PageRequest(page.size - len(items), None if is_of_node else after)
+            query, PageRequest(page.size - len(items), index_position)
         )
         items += indexed.items
         if indexed.next is not None or len(items) == page.size:
             return Page(tuple(items), indexed.next or (_BEHIND_INDEX if behind else None))
-    nodes = node_page(
-        behind, query, PageRequest(page.size - len(items), last_shown if side == 1 else None)
-    )
+    nodes = node_page(behind, query, PageRequest(page.size - len(items), last_position))
     return Page((*items, *nodes.items), None if nodes.next is None else (*nodes.next, 1))
 
 
 def _is_of_node(position: Position) -> bool:
-    """Return whether a position is one of `merge_validations` and not of the index."""
+    """Return whether a position comes from `merge_validations` and not from the index."""
     return position == _BEHIND_INDEX or len(position) == _NODE_POSITION_LENGTH
 
 
 async def _price(
     context: PrimaryNetworkContext, reward: Reward, currency: str
 ) -> HistoricalPrice | None:
-    """Return the price of one unit when the reward was paid; None if it is not known, and for the
-    last 24 hours.
+    """Return the price of a unit when the reward was paid.
+
+    Returns None if the price is not known, and for rewards of the last 24 hours.
     """
     prices = context.services.prices
     if prices is None or reward.paid_at > context.now - PRICED_AFTER_S:
         return None
-    value = await prices.price(reward.asset, currency, reward.paid_at)
-    if value is None:
+    text = await prices.price(reward.asset, currency, reward.paid_at)
+    if text is None:
         return None
-    return HistoricalPrice(
-        currency_code=CurrencyCode(currency), value=float(value) if context.for_sdk else value
-    )
+    value = float(text) if context.for_sdk else text
+    return HistoricalPrice(currency_code=CurrencyCode(currency), value=value)
 
 
 async def _connectivity(
@@ -277,7 +275,7 @@ async def _connectivity(
     """Return the connectivity of an active validator, as the node reports it.
 
     Uptime and reachability are those that this daemon observed, once it observed them for a day.
-    They are all that is known of it while no node replies, since no block has them.
+    While no node replies, the daemon knows nothing else, since no block has them.
     """
     starts = [
         validation.start for validation in validations if isinstance(validation.state, ActiveState)
