@@ -27,9 +27,10 @@ WARM_UP_TIMEOUT_S = 1
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many of what.
+    """The sizes of a run.
 
-    bad: how many validators sign wrongly, network by network; later: requests per start.
+    bad: number of validators that sign wrongly, network by network.
+    later: number of requests per start.
     """
 
     validators: int
@@ -71,7 +72,11 @@ async def _measure(sizes: Sizes, bad: int, folder: Path) -> Cost:
             async with daemon(network, Start(folder / f"daemon-{start}")) as subject:
                 await subject.connected()
                 costs.append(await _cost(subject, messages))
-    return Cost(*(mean([getattr(cost, name) for cost in costs]) for name in Cost.__slots__))
+    return Cost(
+        mean([cost.first_s for cost in costs]),
+        mean([cost.later_s for cost in costs]),
+        mean([cost.bad_share_count for cost in costs]),
+    )
 
 
 def _rules(validators: int, bad: int) -> tuple[str, ...]:

@@ -42,10 +42,10 @@ GRPC_AIM = Aim(1.5)
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What repeating one request gave.
+    """The results of repeating a request.
 
     lookups: (hits, misses) of the finished responses.
-    grpc_cpu_us: CPU of one gRPC call, microseconds; 0: not measured.
+    grpc_cpu_us: CPU of a gRPC call, microseconds; 0 if it was not measured.
     """
 
     load: Load

@@ -53,7 +53,7 @@ PEER_DEADLINE_S = 10.0
 class Sizes:
     """Sizes of a run.
 
-    validators: of each L1; the first is also the size of the network.
+    validators: numbers of validators of each L1; the first is also the size of the network.
     """
 
     validators: tuple[int, ...]
@@ -62,9 +62,9 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the aggregations of one size cost.
+    """The cost of the aggregations of one size.
 
-    requests, responses: numbers per aggregation, on average.
+    requests, responses: average numbers per aggregation.
     """
 
     cpu_s: float

@@ -96,7 +96,8 @@ async def _measure(folder: Path, quick: bool) -> Report:
 
 async def _until_indexed(subject: Daemon) -> None:
     async with asyncio.timeout(INDEX_TIMEOUT_S):
-        while await subject.value(INDEX_HEIGHT) < HEIGHT:  # noqa: ASYNC110  There is no event to wait for.
+        # There is no event to wait for.
+        while await subject.value(INDEX_HEIGHT) < HEIGHT:  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
 
 

@@ -32,7 +32,7 @@ class RequestFailed(Exception):
 class DescribedNetwork(Protocol):
     """A running network, simulated in a process of its own or in that of the benchmark.
 
-    facts: with its `config`.
+    facts: facts about the network, among them its `config`.
     """
 
     @property
@@ -41,12 +41,11 @@ class DescribedNetwork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a daemon is started.
+    """The start of a daemon.
 
     core: the one CPU core that it may use.
-    flags: more of `warpseal serve`.
-
-    keys: more of the configuration file.
+    flags: more flags of `warpseal serve`.
+    keys: more keys of the configuration file.
     """
 
     folder: Path
@@ -59,7 +58,7 @@ class Start:
 class Daemon:
     """A running daemon.
 
-    started_at: time.perf_counter() just before its process was started.
+    started_at: the time of time.perf_counter() just before its process was started.
     """
 
     process: Process
@@ -116,7 +115,8 @@ class Daemon:
         started.
         """
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            while await self.connected_percent() < percent:  # noqa: ASYNC110  There is no event to wait for.
+            # There is no event to wait for.
+            while await self.connected_percent() < percent:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
         return time.perf_counter() - self.started_at
 

@@ -83,7 +83,7 @@ def _rate(what: str, blocks: Sequence[bytes], count: int, aim: Aim) -> Figure:
 def _evm_rate(what: str, chain: ServedChain, items: int, aim: Aim | None) -> Figure:
     """Return items a second of CPU time.
 
-    items: what a block has of them.
+    items: number of items in a block.
     """
     pairs, rules = list(zip(chain.headers, chain.receipts, strict=True))[1:], BlockRules()
 

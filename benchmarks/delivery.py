@@ -56,7 +56,7 @@ RATIO_AIM = Aim(1.1)
 class Sizes:
     """Sizes of a run.
 
-    leaving: validators that leave before the epoch changes.
+    leaving: number of validators that leave before the epoch changes.
     """
 
     validators: int
@@ -70,8 +70,8 @@ class Sizes:
 class Reissue:
     """Messages made again.
 
-    requests: signature requests during it.
-    counted: by the daemon's metric.
+    requests: signature requests in the meantime.
+    counted: messages that the daemon's metric counted.
     """
 
     messages: int
@@ -102,11 +102,11 @@ def run(quick: bool) -> Report:
     """Measure one daemon with and without a destination in turn, and another one over a change of
     the epoch.
     """
-    sizes = (
-        Sizes(QUICK_VALIDATORS, QUICK_MESSAGES, QUICK_REISSUED, QUICK_LEAVING, QUICK_SLICE_S)
-        if quick
-        else Sizes(VALIDATORS, MESSAGES, REISSUED, LEAVING, SLICE_S)
-    )
+    sizes = Sizes(VALIDATORS, MESSAGES, REISSUED, LEAVING, SLICE_S)
+    if quick:
+        sizes = Sizes(
+            QUICK_VALIDATORS, QUICK_MESSAGES, QUICK_REISSUED, QUICK_LEAVING, QUICK_SLICE_S
+        )
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
         figures = asyncio.run(_compare(sizes, Path(folder)))
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:

@@ -50,7 +50,7 @@ WEEK_S = 7 * 86_400
 class Tasks:
     """The tasks in the store of a daemon.
 
-    destination: of all of them.
+    destination: destination of all tasks.
     """
 
     def __init__(self, file: Path, destination: bytes) -> None:
@@ -60,19 +60,21 @@ class Tasks:
     def add(self, messages: Sequence[str]) -> None:
         """Add tasks, as the events of an index do it."""
         now = time.time()
-        rows = [
-            (sha256(raw).digest(), raw[6:38], self._destination, raw, now, now + WEEK_S)
-            for raw in (bytes.fromhex(message.removeprefix("0x")) for message in messages)
-        ]
+        rows = []
+        for message in messages:
+            raw = bytes.fromhex(message.removeprefix("0x"))
+            message_id, source = sha256(raw).digest(), raw[6:38]
+            rows.append((message_id, source, self._destination, raw, now, now + WEEK_S))
         with closing(sqlite3.connect(self._file, timeout=PATIENCE_S)) as connection, connection:
             connection.executemany(ADD, rows)
 
     async def until_signed(self) -> None:
-        """Wait until all are signed."""
+        """Wait until all messages are signed."""
         query = "SELECT count(*) FROM icm_tasks WHERE set_digest IS NULL"
         async with asyncio.timeout(PATIENCE_S):
             with closing(sqlite3.connect(f"file:{self._file}?mode=ro", uri=True)) as connection:
-                while connection.execute(query).fetchone()[0]:  # noqa: ASYNC110  There is no event to wait for.
+                # There is no event to wait for.
+                while connection.execute(query).fetchone()[0]:  # noqa: ASYNC110
                     await asyncio.sleep(SETTLE_S)
 
 

@@ -104,13 +104,10 @@ async def _measure(
         many = await measured(partial(_again, call, CLIENTS, seconds))
         rate = PACE * quantile(many[FRONT].rate, 0.5)
         paced = await measured(partial(_at_a_rate, call, rate, seconds))
-        batches = (
-            ()
-            if batch is None
-            else _figures(
-                f"a batch of {ENTRIES}", await measured(partial(_again, batch, 1, seconds))
-            )
-        )
+        batches: Sequence[Figure] = ()
+        if batch is not None:
+            replies = await measured(partial(_again, batch, 1, seconds))
+            batches = _figures(f"a batch of {ENTRIES}", replies)
         violations = started.violations()
     kinds = {
         "1 connection": one,

@@ -57,7 +57,8 @@ async def _fetch(node: Process, folder: Path, blocks: int) -> tuple[Figure, ...]
         # Burnt tokens have no owner, and are not fetched.
         tokens = _count(file, "owners")
         async with asyncio.timeout(_TIMEOUT_S):
-            while (documents := _count(file, "documents")) < tokens:  # noqa: ASYNC110  Another process writes them.
+            # Another process writes the documents.
+            while (documents := _count(file, "documents")) < tokens:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_S)
         took_s, cpu_s = time.perf_counter() - began, process.cpu_s() - cpu_s
     with closing(sqlite3.connect(file)) as database:

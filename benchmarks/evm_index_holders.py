@@ -186,7 +186,7 @@ def run(quick: bool) -> Report:
 def measure(transfers: int, url: str = "") -> Report:
     """Write transfers and read pages.
 
-    url: of a server; empty: a new SQLite file.
+    url: URL of a server; empty for a new SQLite file.
     """
     folder = Path(tempfile.mkdtemp(prefix="warpseal-evm-holders-"))
     try:

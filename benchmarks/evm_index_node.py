@@ -50,7 +50,8 @@ _TOKEN_URIS: Final = (bytes.fromhex("c87b56dd"), bytes.fromhex("0e89341c"))
 _DOCUMENT: Final = (
     b'{"name":"Token %b","description":"A token of a synthetic collection, described in a sentence'
     b' of usual length.",'
-    b'"image":"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi/%b.png","attributes":'
+    b'"image":"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi/%b.png",'
+    b'"attributes":'
     b'[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level","value":7,"max_value":100}]}'
 )
 _HEAD: Final = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

@@ -76,7 +76,8 @@ _CPU_CLOCK_OF_PROCESS: Final = 2
 class Run:
     """The seconds of indexing a chain.
 
-    cpu_s: of the process that indexes; worker_cpu_s: of the one that proves.
+    cpu_s: CPU time of the process that indexes.
+    worker_cpu_s: CPU time of the process that proves.
     """
 
     took_s: float

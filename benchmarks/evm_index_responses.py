@@ -47,7 +47,7 @@ _CHAIN: Final = f"/v1/chains/{EVM_CHAIN_ID}"
 def measure_pages(chain: MadeUpNfts, settings: IndexSettings, folder: Path) -> tuple[Figure, ...]:
     """Return the measured figures.
 
-    folder: of the index, and for the log of the server.
+    folder: folder of the index and of the server's log.
     """
     with serving_index(settings, folder) as (client, _):
         figures = [
@@ -66,7 +66,7 @@ def measure_message_pages(
 ) -> Iterator[Figure]:
     """Yield the measured figures of ICM messages.
 
-    folder: see `measure_pages`.
+    folder: folder of the indexes and of the server's log.
     """
     with serving_index(settings, folder, "--messages") as (client, server):
         for name, draw in _message_pages(chain).items():
@@ -150,6 +150,10 @@ def _pages(chain: MadeUpNfts, size: int) -> Mapping[str, Callable[[], str]]:
         start = random.randint(0, max(0, chain.height - 5_000))
         return f"{_transfers(largest)}{page}&startBlock={start}&endBlock={start + 5_000}"
 
+    def collectibles_of_a_contract() -> str:
+        contract = account_text(random.choice(chain.contracts[:200]))
+        return f"{_collectibles(largest)}{page}&contractAddress={contract}"
+
     queries: dict[str, Callable[[], str]] = {
         "10: a block by number": block,
         "10: a block by hash": lambda: f"{_CHAIN}/blocks/0x{random.choice(chain.hashes).hex()}",
@@ -161,9 +165,7 @@ def _pages(chain: MadeUpNfts, size: int) -> Mapping[str, Callable[[], str]]:
         "11: transfers of the largest holder in 5,000 blocks": some_block_range,
         "12: NFTs of the largest holder": lambda: _collectibles(largest) + page,
         "12: NFTs of any holder": lambda: _collectibles(random.choice(chain.holders)) + page,
-        "12: NFTs of the largest holder in a collection": lambda: (
-            f"{_collectibles(largest)}{page}&contractAddress={account_text(random.choice(chain.contracts[:200]))}"
-        ),
+        "12: NFTs of the largest holder in a collection": collectibles_of_a_contract,
         "13: contracts of the busiest deployer": lambda: _deployments(chain.deployers[0]) + page,
         "13: contracts of any deployer": lambda: (
             _deployments(random.choice(chain.deployers)) + page

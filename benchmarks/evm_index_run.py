@@ -46,9 +46,9 @@ _INDEXED: Final = {"metadata": "off", "traces": "off"}
 class Kind:
     """A kind of chain.
 
-    blocks: of a full and a quick run; items: what a block has, and its rate's name and aim.
-
-    batch: blocks in a request of the floor, about 4 MiB of replies.
+    blocks: numbers of blocks of a full and a quick run.
+    items: items in a block, name and aim of their rate.
+    batch: number of blocks in a request of the floor, about 4 MiB of replies.
     has_holders: ERC-20 balances are kept.
     has_icm: messages are kept.
     """
@@ -175,7 +175,7 @@ def indexer(
     """Run `warpseal index run` over the chains of a benchmark node.
 
     index: the `index` object of each entry.
-    keys: more of the configuration, with underscores.
+    keys: more keys of the configuration, with underscores.
     """
     folder.mkdir(parents=True, exist_ok=True)
     endpoint = {"base-url": facts["url"]}

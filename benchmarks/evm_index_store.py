@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from benchmarks import page_cache
 from benchmarks.evm_index_made_up import (
@@ -107,7 +107,7 @@ def run(quick: bool) -> Report:
 def measure(transfers: int, url: str = "") -> Report:
     """Write transfers and read pages.
 
-    url: of a server; empty: a new SQLite file.
+    url: URL of a server; empty for a new SQLite file.
     """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="warpseal-evm-index-"))
@@ -159,19 +159,12 @@ def _measure_messages(count: int, url: str) -> Sequence[Figure]:
         if databases := _databases(folder):
             page_cache.drop(databases)
             stack.enter_context(page_cache.dropped(databases[0].parent))
-        return (
-            Figure("ICM: made up, written and joined, processor time", spent / count * 10**6, "us"),
-            *(
-                (
-                    Figure(
-                        "ICM: store, blocks included", size / count, "bytes/message", _PER_MESSAGE
-                    ),
-                )
-                if size
-                else ()
-            ),
-            *measure_message_pages(chain, settings, folder),
-        )
+        spent_us = spent / count * 10**6
+        figures = [Figure("ICM: made up, written and joined, processor time", spent_us, "us")]
+        if size:
+            name = "ICM: store, blocks included"
+            figures.append(Figure(name, size / count, "bytes/message", _PER_MESSAGE))
+        return (*figures, *measure_message_pages(chain, settings, folder))
 
 
 def _message_writer(chain_id: ChainID, settings: IndexSettings, folder: Path) -> EvmIndexWriter:
@@ -240,6 +233,10 @@ def _contracts(chain: MadeUpNfts) -> Iterator[ContractFacts]:
         )
 
 
+_IMAGES: Final = "ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
+_DOCUMENTS: Final = "ipfs://bafybeihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
+
+
 def _documents(chain: MadeUpNfts) -> Iterator[TokenDocument]:
     """Yield a document of about 400 bytes for every token."""
     for number, address in enumerate(chain.contracts):
@@ -249,10 +246,10 @@ def _documents(chain: MadeUpNfts) -> Iterator[TokenDocument]:
                 description=(
                     "A token of a synthetic collection, described in a sentence of usual length."
                 ),
-                image_uri=f"ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi/{token_id}.png",
+                image_uri=f"{_IMAGES}/{token_id}.png",
                 attributes=_ATTRIBUTES,
             )
-            uri = f"ipfs://bafybeihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku/{token_id}.json"
+            uri = f"{_DOCUMENTS}/{token_id}.json"
             yield TokenDocument(address, token_id, MetadataStatus.INDEXED, BEGIN_S, uri, fields)
 
 

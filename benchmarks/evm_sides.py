@@ -34,10 +34,11 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Who is asked.
+    """An endpoint that is measured.
 
-    url, path: of calls; ws_url, ws_path: of WebSockets.
-    process: whose CPU counts.
+    url, path: URL and path of calls.
+    ws_url, ws_path: URL and path of WebSockets.
+    process: the process whose CPU time counts.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Side:
 class EvmSides:
     """The three sides, the node first.
 
-    violations: of the daemon, as the simulated validators counted them.
+    violations: the daemon's violations that the simulated validators counted.
     """
 
     sides: tuple[Side, Side, Side]
@@ -63,10 +64,9 @@ class EvmSides:
 async def fronted(folder: Path, gateway_path: str = "", **keys: Any) -> AsyncIterator[EvmSides]:
     """Run the three until the block ends.
 
-    keys: more of the daemon's configuration, `_` for `-`.
-
-    gateway_path: of the calls if the daemon is the gateway of the primary network; "": it has an
-        EVM chain.
+    gateway_path: path of the calls if the daemon is the gateway of the primary network; "" if it
+        has an EVM chain.
+    keys: more keys of the daemon's configuration, `_` for `-`.
     """
     cores = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:

@@ -44,9 +44,9 @@ NOTES = (
 class SideResult:
     """Results of all turns of one side.
 
-    cpu_s: of one head for one client; connect_cpu_s: of one connection.
-
-    missed: heads that a client did not receive.
+    cpu_s: CPU time of a head for a client.
+    connect_cpu_s: CPU time of a connection.
+    missed: number of heads that clients did not receive.
     """
 
     delays_s: list[float] = field(default_factory=list)

@@ -110,7 +110,7 @@ def transport_floor(
 ) -> Iterator[TransportFloor]:
     """Run the far end; yield the near end without connections.
 
-    folder: for certificates and the log.
+    folder: folder of certificates and of the log.
     """
     allow_many_sockets()
     _write_certificate(folder / "server.pem")

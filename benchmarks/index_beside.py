@@ -47,7 +47,7 @@ AIM = Aim(1.5)
 class Side:
     """Times measured in all windows of one kind, seconds.
 
-    blocks: indexed during `took_s`.
+    blocks: number of blocks indexed during `took_s`.
     """
 
     post_s: list[float] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Side:
 class Backfill:
     """A backfill that starts and stops with POSTs to these URLs.
 
-    height: returns how far it is.
+    height: a function that returns the indexed height.
     """
 
     start_url: str
@@ -70,9 +70,10 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What is posted and got.
+    """The requests of a window.
 
-    path: of a message that is stored already; per_window: POSTs, and as many GETs.
+    path: path of a message that is stored already.
+    per_window: number of POSTs, and of GETs.
     """
 
     path: str
@@ -201,7 +202,7 @@ async def indexed_height(subject: Daemon) -> int:
 def side_figures(idle: Side, beside: Side, violations: int) -> Sequence[Figure]:
     """Return the times of both sides, and their ratios.
 
-    violations: of the daemon that the validators counted.
+    violations: the daemon's violations that the validators counted.
     """
     figures: list[Figure] = []
     for name, item, other in (

@@ -61,9 +61,9 @@ _SIZE: Final = (
 class Kind:
     """A kind of chain.
 
-    items: what is counted.
-    batch: blocks in a transaction.
-    blocks: those of a number of items.
+    items: name of the counted items.
+    batch: number of blocks in a transaction.
+    blocks: a function that returns blocks with a number of items.
     """
 
     name: str
@@ -105,12 +105,10 @@ class Side:
         self.cpu_s += self._processor_s() - busy
 
     def _processor_s(self) -> float:
-        server = (
-            time.clock_gettime(~self._server_pid << 3 | _CPU_CLOCK_OF_PROCESS)
-            if self._server_pid
-            else 0.0
-        )
-        return time.process_time() + server
+        own_s = time.process_time()
+        if not self._server_pid:
+            return own_s
+        return own_s + time.clock_gettime(~self._server_pid << 3 | _CPU_CLOCK_OF_PROCESS)
 
 
 def _plain_blocks(count: int) -> Iterator[EvmBlockFacts]:
@@ -140,7 +138,7 @@ def run(quick: bool) -> Report:
 def measure(items: int, url: str = "") -> Report:
     """Write chains with this number of items.
 
-    url: of a PostgreSQL server; empty: that of the tests.
+    url: URL of a PostgreSQL server; empty for that of the tests.
     """
     with ExitStack() as stack:
         if not url:

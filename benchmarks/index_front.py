@@ -32,9 +32,10 @@ _TIME: Final = b'"timestamp":"2026-11-21T02:02:43Z","encoding":"hex"'
 
 
 class Front:
-    """behind: the URL of the node that gets all other calls.
+    """A node in front of another node.
 
-    count: blocks after block 0.
+    behind: the URL of the node that gets all other calls.
+    count: number of blocks after block 0.
     """
 
     def __init__(self, behind: str, count: int, session: ClientSession) -> None:

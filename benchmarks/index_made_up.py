@@ -106,11 +106,10 @@ class MadeUpChain:
         self, kind: str, txs: Sequence[PSignedTx], effects: Sequence[TxEffects], **more: Any
     ) -> PRecord:
         self._height += 1
-        block = (
-            PBlock.build(kind, self._parent, self._height, self._time, tuple(txs))
-            if self._height
-            else _first()
-        )
+        if self._height:
+            block = PBlock.build(kind, self._parent, self._height, self._time, tuple(txs))
+        else:
+            block = _first()
         self._parent = block.id
         none: tuple[Any, ...] = ()
         optional: dict[str, Any] = {
@@ -196,11 +195,9 @@ class MadeUpChain:
         owner = self.addresses[0] if is_rare else self._random_address()
         outs = self._outs(sum(output.amount for output in spent), (owner, spent[0].addresses[0]))
         base = _base(outs, spent)
-        unsigned: Any = (
-            IncreaseL1ValidatorBalanceTx(base, ValidationID(bytes(32)), 1)
-            if is_rare
-            else BaseTx(base)
-        )
+        unsigned: Any = BaseTx(base)
+        if is_rare:
+            unsigned = IncreaseL1ValidatorBalanceTx(base, ValidationID(bytes(32)), 1)
         tx = self._signed(unsigned, spent)
         return self._effects(tx, spent, self._make_outputs(tx, outs), place)
 
@@ -233,11 +230,9 @@ class MadeUpChain:
             sum(output.amount for output in spent),
             OutputOwners(0, 1, (spent[0].addresses[0],)),
         )
-        node_id = (
-            self.nodes[0]
-            if self._busiest < BUSIEST_NODE_DELEGATIONS
-            else self.random.choice(self.nodes[1:])
-        )
+        node_id = self.nodes[0]
+        if self._busiest >= BUSIEST_NODE_DELEGATIONS:
+            node_id = self.random.choice(self.nodes[1:])
         self._busiest += node_id == self.nodes[0]
         outs = self._outs(total, (owner.addresses[0],))
         weight = total // 3
@@ -355,6 +350,7 @@ def _period(
     owner: OutputOwners,
     shares: int | None,
 ) -> StakingPeriod:
+    is_delegation = shares is None
     return StakingPeriod(
         tx_id=tx_id,
         subnet_id=PRIMARY_NETWORK,

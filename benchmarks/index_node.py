@@ -84,11 +84,9 @@ class Node:
         if call.method == "eth_getBlockByNumber":
             return self._c[int(params[0], 16)]
         if call.method == "index.getContainerRange":
-            containers = (
-                self._containers.get(path.decode()[len("/ext/index/")], [])
-                if path.endswith(b"block")
-                else []
-            )
+            containers = []
+            if path.endswith(b"block"):
+                containers = self._containers.get(path.decode()[len("/ext/index/")], [])
             start = int(params["startIndex"])
             if not self._has_index or start >= len(containers):
                 return None

@@ -37,7 +37,7 @@ _ANY_TIME: Final = TimeRange()
 class BenchmarkQuery:
     """A query.
 
-    ask: runs it on an index.
+    ask: a function that runs it on an index.
     path: the same query over HTTP.
     """
 

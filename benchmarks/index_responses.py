@@ -53,7 +53,8 @@ _DEEP_PAGE: Final = 10_000
 class QueryRunner:
     """A way to run a query.
 
-    name: for the report; run: returns when the result is complete.
+    name: name in the report.
+    run: a function that returns when the result is complete.
     """
 
     name: str
@@ -65,7 +66,7 @@ def measure_queries(
 ) -> tuple[Figure, ...]:
     """Return the measured figures.
 
-    folder: for the log of the server.
+    folder: folder of the server's log.
     """
     cores = sorted(os.sched_getaffinity(0))
     address = ["--url", str(settings.url), "--cache-bytes", str(settings.cache_bytes)]
@@ -106,7 +107,7 @@ async def _measure_both(
 class Client:
     """One keep-alive connection.
 
-    url: of the server.
+    url: URL of the server.
     """
 
     def __init__(self, url: str) -> None:

@@ -169,11 +169,10 @@ async def _download(url: str, count: int, *, by_range: bool) -> float:
                     target, data=body, headers={"Content-Type": "application/json"}
                 ) as response:
                     result = _REPLY.decode(await response.read()).result
-                for text in (
-                    [result.block]
-                    if result.block
-                    else [container.bytes for container in result.containers]
-                ):
+                texts = [container.bytes for container in result.containers]
+                if result.block:
+                    texts = [result.block]
+                for text in texts:
                     sha256(bytes.fromhex(text[2:])[:-4]).digest()
 
         started_at = time.perf_counter()

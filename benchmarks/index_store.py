@@ -78,7 +78,7 @@ def run(quick: bool) -> Report:
 def measure(txs: int, url: str = "") -> Report:
     """Write transactions and query them.
 
-    url: of a server; empty: a new SQLite file.
+    url: URL of a server; empty for a new SQLite file.
     """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="warpseal-index-"))
@@ -137,12 +137,10 @@ def _write_figures(write_run: WriteRun) -> tuple[Figure, ...]:
         # More exact if the machine has other load, but without the time of waiting for the disk.
         Figure("the same by processor time", of_processor, "x", _LAST_OF_FIRST),
     )
+    if not write_run.size_bytes:
+        return figures
     per_tx = write_run.size_bytes / write_run.txs
-    return (
-        (*figures, Figure("store", per_tx, "bytes/transaction", Aim(1200)))
-        if write_run.size_bytes
-        else figures
-    )
+    return (*figures, Figure("store", per_tx, "bytes/transaction", Aim(1200)))
 
 
 def _note(settings: IndexSettings, write_run: WriteRun) -> str:

@@ -44,7 +44,7 @@ class Served:
     """Results of a restarted daemon.
 
     first_s: time of its first response.
-    requests: signature requests that it sent.
+    requests: number of signature requests that it sent.
     """
 
     load: Load

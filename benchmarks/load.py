@@ -18,10 +18,10 @@ STALLED_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was answered.
+    """The responses to a load.
 
-    took_s: wall clock.
-    latencies_s: of each request.
+    took_s: seconds of the wall clock.
+    latencies_s: latency of each request.
     bodies: the distinct responses.
     """
 
@@ -147,11 +147,9 @@ def _drive_at_a_rate(crowd: Sequence[_Client], request: bytes, rate: float, seco
                 _send(client, request)
                 client.sent_at = due
                 request_count += 1
-            left_s = (
-                started + request_count / rate - time.perf_counter()
-                if idle and request_count < total
-                else STALLED_S
-            )
+            left_s = STALLED_S
+            if idle and request_count < total:
+                left_s = started + request_count / rate - time.perf_counter()
             events = selector.select(max(0.0, left_s))
             if not events and left_s == STALLED_S:
                 raise LoadFailed(f"no answer within {STALLED_S:g} s")

@@ -21,7 +21,7 @@ READ_TIMEOUT_S = 30.0
 class Network:
     """A running simulated network.
 
-    facts: what its file says (the issue of the project names the keys).
+    facts: content of its file.
     """
 
     process: Process
@@ -60,11 +60,10 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """What to simulate.
+    """The plan of a simulated network.
 
-    l1s: how many of the `validators` validate each L1.
-    messages: per chain, all pre-signed.
-
+    l1s: number of the `validators` that validate each L1.
+    messages: number of messages per chain, all pre-signed.
     extra: more flags of `warpseal simnet`.
     """
 
@@ -93,7 +92,7 @@ class NetworkPlan:
 def simulated_network(plan: NetworkPlan, folder: Path) -> Iterator[Network]:
     """Run a simulated network until the block ends.
 
-    folder: for its file and its log.
+    folder: folder of its file and its log.
     """
     file = folder / "network.json"
     with running(plan.arguments(file), folder / "simnet.log") as process:

@@ -49,8 +49,8 @@ EARLY_AIM = Aim(TIMEOUT_S / 2)
 class Response:
     """One response of a burst.
 
-    code: of an error, "" of a signed message.
-    retry_after_s: 0 if it names none.
+    code: code of an error; "" for a signed message.
+    retry_after_s: seconds of Retry-After, 0 without the header.
     """
 
     status: int

@@ -19,7 +19,7 @@ _EVERY_S: Final = 0.05
 def drop(paths: Iterable[Path], *, write_back: bool = True) -> None:
     """Drop the pages of files.
 
-    write_back: first write those that are not on the disk yet.
+    write_back: pages that are not on the disk yet are written before.
     """
     for path in paths:
         with suppress(FileNotFoundError):

@@ -68,10 +68,10 @@ class Process:
 def running(
     arguments: Sequence[str], log: Path, *, module: str = "warpseal", core: int | None = None
 ) -> Iterator[Process]:
-    """Run `python -m MODULE ARGUMENTS` until the block ends; it is ready when it prints its first
-    line.
+    """Run `python -m MODULE ARGUMENTS` until the block ends.
 
-    log: file for its standard error.
+    The process is ready when it prints its first line.
+    log: the file of its standard error.
     core: the one CPU core that it may use.
     Raises ProcessFailed.
     """

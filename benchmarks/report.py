@@ -52,9 +52,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one benchmark found.
+    """The result of a benchmark.
 
-    quick: sizes too small for the aims to mean anything.
+    quick: the sizes are too small for the aims to mean anything.
     """
 
     benchmark: str
@@ -135,7 +135,7 @@ def run_sized(
 ) -> None:
     """Run a benchmark with the size and the database of the command line.
 
-    option: names the size.
+    option: name of the option with the size.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -57,10 +57,10 @@ ROW = "{:>6} {:>8} {:>6} {:>6} {:>6} {:>6} {:>5} {:>5} {:>5}  {}"
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What to run.
+    """The plan of a run.
 
-    new, dead, slow, bad: percent.
-    kill_every: minutes between two kills of the daemon; 0: none.
+    new, dead, slow, bad: shares in percent.
+    kill_every: minutes between two kills of the daemon; 0 for no kills.
     """
 
     minutes: float
@@ -115,7 +115,7 @@ class Soak:
 class Outcome:
     """The end of one request.
 
-    code: of an error, "unreachable" if the daemon died, "" of a signed message.
+    code: code of an error, "unreachable" if the daemon died, "" for a signed message.
     """
 
     latency_s: float
@@ -149,8 +149,8 @@ class Usage:
 class Traffic:
     """The requests of a run.
 
-    outcomes: of all that have ended.
-    lives: samples of each daemon, one a second.
+    outcomes: outcomes of all requests that have ended.
+    lives: samples of each daemon, taken every second.
     """
 
     soak: Soak
@@ -234,7 +234,7 @@ def format_row(
 ) -> str:
     """Return a line of the table.
 
-    samples: of one daemon, of which the last `seconds` count for its CPU time.
+    samples: samples of a daemon; the last `seconds` count for its CPU time.
     """
     success_ms = [1e3 * outcome.latency_s for outcome in outcomes if not outcome.code] or [0.0]
     codes = Counter(outcome.code for outcome in outcomes if outcome.code)
@@ -269,11 +269,10 @@ def growth_figures(life: Sequence[Usage]) -> list[Figure]:
     parts = (("memory", "MiB", MEBIBYTE, MEMORY_MARGIN), ("files", "", 1, FILES_MARGIN))
     for resource, unit, scale, margin in parts:
         values = [sample.memory_bytes if resource == "memory" else sample.files for sample in life]
-        aim = (
-            Aim(round((GROWTH_RATIO * quantile(values, 0.5) + margin) / scale, 1))
-            if is_judged
-            else None
-        )
+        aim = None
+        if is_judged:
+            most = GROWTH_RATIO * quantile(values, 0.5) + margin
+            aim = Aim(round(most / scale, 1))
         name = f"growth of {resource} between the second and the last quarter"
         figures.append(Figure(name, growth(values) / scale, unit, aim))
     return figures

@@ -39,7 +39,8 @@ COST_AIM = Aim(1.05)
 class MeasuredDaemon:
     """One of the two daemons.
 
-    latencies_s: of the requests; cpu_marks_s: CPU time before each turn and at the end.
+    latencies_s: latencies of the requests.
+    cpu_marks_s: CPU time before each turn and at the end.
     """
 
     daemon: Daemon

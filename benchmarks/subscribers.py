@@ -46,7 +46,7 @@ class _Client:
 class Subscribers:
     """Subscribers of one side, each with a connection of its own.
 
-    node: connection to the node's `/publish`.
+    node: the connection to the node's `/publish`.
     """
 
     def __init__(self, clients: Sequence[_Client], node: socket.socket) -> None:

@@ -82,13 +82,14 @@ async def _measure(folder: Path, url: str, quick: bool) -> Report:
         message = network.messages(network.subnet_of_size(VALIDATORS))[0]
         daemons = []
         for ratio in ("", *RATIOS):
-            sampler = {
-                "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-                "OTEL_TRACES_SAMPLER_ARG": ratio,
-            }
-            with patch.dict(
-                os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **sampler} if ratio else {}
-            ):
+            environment: dict[str, str] = {}
+            if ratio:
+                environment = {
+                    "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+                    "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+                    "OTEL_TRACES_SAMPLER_ARG": ratio,
+                }
+            with patch.dict(os.environ, environment):
                 start = Start(folder / f"daemon{ratio}", cores[-1])
                 subject = await stack.enter_async_context(daemon(network, start))
             await subject.connected()
