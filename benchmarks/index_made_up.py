@@ -350,7 +350,6 @@ def _period(
     owner: OutputOwners,
     shares: int | None,
 ) -> StakingPeriod:
-    is_delegation = shares is None
     return StakingPeriod(
         tx_id=tx_id,
         subnet_id=PRIMARY_NETWORK,

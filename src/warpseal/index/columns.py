@@ -170,7 +170,7 @@ class OutputFlags(NamedTuple):
     created_on, held_on: numbers of the chains that made it, and where it can be spent.
 
     is_staked: a staking made the output.
-    is_incomplete: whether only the input that spent the output is indexed.
+    is_incomplete: only the input that spent the output is indexed.
     """
 
     created_on: int

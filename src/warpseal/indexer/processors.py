@@ -214,7 +214,7 @@ class XChainOrigin(Struct, frozen=True):
 class XChainProcessor:
     """Writes the X-Chain's blocks.
 
-    is_complete: whether the index has every output of the chain.
+    is_complete: the index has every output of the chain.
     """
 
     chain = PrimaryChain.X

@@ -154,8 +154,8 @@ class MetadataSettings(Settings, frozen=True):
 
     allowed_hosts: host and port, port None for any.
     timeout_s: timeout of a document with its redirects.
-    max_requests: at a time in one process, of which reindex_requests are for reindex requests
-        alone.
+    max_requests: number of requests at a time in a process, of which reindex_requests are for
+        reindex requests alone.
     requests_per_host: requests to a host at a time, and as many for reindex requests.
     retry_delays_s: delays after failed attempts; after the last one only a page or a request leads
         to an attempt.

@@ -18,8 +18,9 @@ from warpseal.warp.ids import ChainID
 class LedgerError(ValueError):
     """A block breaks the rules in this state: it, or a block before, is not of the chain.
 
-    height: of the block; tx_id: of the transaction, None for the block itself. The state is invalid
-        afterwards: go back to a checkpoint.
+    The state is invalid afterwards: go back to a checkpoint.
+    height: height of the block.
+    tx_id: ID of the transaction, None for the block itself.
     """
 
     def __init__(self, height: int, tx_id: TxID | None, reason: str) -> None:
@@ -44,16 +45,16 @@ class OutputKind(StrEnum):
 class LedgerOutput(Struct, frozen=True):
     """An output.
 
-    id: follows from tx_id and output_index, for rewards and returned stake the staking's.
-    amount: in the smallest unit of the asset; 1 for an NFT, 0 for the right to mint and for a
-    property.
+    id: ID that follows from tx_id and output_index; rewards and returned stake have those of the
+        staking.
+    amount: number of the asset's smallest units; 1 for an NFT, 0 for the right to mint and for a
+        property.
     locktime: the Unix second from which the output is spendable.
     stakeable_locktime: the Unix second until which the output can only be staked; 0 without one.
     created_on, held_on: the chains of the output, which differ for exports.
     staked: True before the staking is over; the output is not spendable until then.
     is_complete: False if the output was reconstructed from the input that spends it. Its addresses
-    are then the
-        recovered signers, and its threshold is their number.
+        are then the recovered signers, and its threshold is their number.
     """
 
     id: UtxoID

@@ -269,10 +269,10 @@ class PChainState(Struct):
 
     time_s: chain time.
     supplies: supplies of elastic subnets and, with the genesis, of the Primary Network.
-    delegation_rewards: of delegations that ended, to be paid to current validators (by
-        transaction).
+    delegation_rewards: rewards of ended delegations that current validators will get, by
+        transaction.
     is_complete: False if the state began without the genesis: stakers and outputs may be missing.
-    is_invalid: whether an error interrupted a block, so that the state is unusable.
+    is_invalid: an error interrupted a block, so that the state is unusable.
     sets: validator sets, which follow from current stakers and L1 validators.
     """
 

@@ -203,8 +203,10 @@ def parameters_from_node(
 ) -> Parameters:
     """Return the parameters of a network from its node's replies and its genesis.
 
-    times_s: of info.upgrades; l1_fee: of platform.getValidatorFeeConfig. No API has the rewards:
-        the standard ones apply, as in nodes of networks without a built-in configuration.
+    times_s: times of info.upgrades.
+    l1_fee: result of platform.getValidatorFeeConfig.
+    No API has the rewards: the standard ones apply, as in nodes of networks without a built-in
+    configuration.
     Raises ValueError without X- or C-Chain.
     """
     x_chain_id, c_chain_id = find_primary_chains(genesis)

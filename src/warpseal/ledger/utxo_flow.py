@@ -31,7 +31,7 @@ class UtxoFlow:
     """The outputs that the transactions of one block spend and make.
 
     source: earlier outputs; None if the inputs were checked before.
-    is_complete: whether an unknown output of this chain is an error; outputs of other chains may be
+    is_complete: an unknown output of this chain is an error. Outputs of other chains may be
         unknown, since each chain is indexed at its own pace.
     """
 

@@ -213,8 +213,8 @@ def apply_x_block(
 ) -> XBlockEffects:
     """Return the effects of the next block.
 
-    is_complete: whether all outputs since the genesis are known, so that an unknown one is an
-        error; otherwise it is reconstructed from the input.
+    is_complete: all outputs since the genesis are known, so that an unknown output is an error;
+        otherwise it is reconstructed from the input.
     Raises LedgerError.
     """
     flow = UtxoFlow(chain_id, block.height, source, is_complete)

@@ -79,14 +79,14 @@ class NodeState:
     async def p_outputs(self, address: str) -> tuple[Utxo[Output], ...]:
         """Return the unspent outputs of the P-Chain that an address owns or shares.
 
-        address: in its text form.
+        address: text of the address.
         """
         return await self._outputs("platform.getUTXOs", P_CHAIN_PATHS, _P_UTXO, address)
 
     async def x_outputs(self, address: str) -> tuple[XUtxo, ...]:
         """Return the unspent outputs of the X-Chain that an address owns or shares.
 
-        address: in its text form.
+        address: text of the address.
         """
         return await self._outputs("avm.getUTXOs", X_CHAIN_PATHS, _X_UTXO, address)
 

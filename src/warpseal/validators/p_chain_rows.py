@@ -44,7 +44,7 @@ _CHANGE: Final = tx_number(SetL1ValidatorWeightTx.__name__)
 class ChainTip(NamedTuple):
     """The last indexed block.
 
-    is_complete: whether the index begins with the genesis.
+    is_complete: the index begins with the genesis.
     next_tx: key that the next transaction gets.
     """
 

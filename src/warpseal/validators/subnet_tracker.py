@@ -50,7 +50,7 @@ _EXTEND_S: Final = 60.0
 class SubnetReadiness(Struct, frozen=True):
     """The connected part of a subnet.
 
-    is_known: whether the validator set was fetched; the weights are 0 until then.
+    is_known: the validator set was fetched; the weights are 0 until then.
     missing: validators without a connected node, heaviest first.
     failure: reason if no set could be read for as long as a height may be stale; the weights come
         from the last set.

@@ -231,9 +231,9 @@ class _Message(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class IcmMessage(_Message, frozen=True, gc=False, kw_only=True):
-    """An ICM message.
+    """An ICM message. An unknown EVM chain id is empty.
 
-    An unknown EVM chain id is empty. data: left out if only the source would know it.
+    data: the message's bytes, left out if only the source would know them.
     """
 
     icm_contract_address: str
@@ -242,7 +242,7 @@ class IcmMessage(_Message, frozen=True, gc=False, kw_only=True):
 class DeprecatedIcmMessage(_Message, frozen=True, gc=False, kw_only=True):
     """An ICM message at the deprecated paths.
 
-    icmContractAddress: of `delivered_source_not_indexed` only.
+    icmContractAddress: the messenger; only `delivered_source_not_indexed` messages have it.
     """
 
     teleporter_contract_address: str

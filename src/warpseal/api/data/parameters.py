@@ -228,10 +228,10 @@ def read_block_id(name: str, text: str) -> int | bytes:
 
 
 def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, bool]:
-    """Return the 20 bytes of an address, and whether it is an account of the C-Chain (0x and 40
-    digits).
+    """Return the 20 bytes of an address, and whether it is an account of the C-Chain.
 
-    prefix: what addresses of this network begin with.
+    text: Bech32 of an address, or 0x and 40 digits of an account.
+    prefix: the human-readable part of addresses of this network.
     Raises InvalidRequest naming the parameter.
     """
     if text[:2] in ("0x", "0X"):

@@ -126,7 +126,7 @@ def find_request_id(scope: Scope) -> str | None:
 def log_request(scope: Scope, status: int, duration_s: float) -> None:
     """Log the line of a request.
 
-    status: that of HTTP.
+    status: HTTP status of the response.
     """
     # A failing probe is sent every few seconds; the change behind it has a log line of its own.
     level = logging.DEBUG if scope["path"] in _PROBES else logging.INFO
@@ -154,7 +154,7 @@ def begin_trace(scope: Scope) -> Trace | None:
 def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
     """End the trace of a request, with the fields of its log line.
 
-    status: that of HTTP.
+    status: HTTP status of the response.
     """
     attributes = {
         "http.request.method": scope["method"],

@@ -197,7 +197,7 @@ def arguments(params: msgspec.Raw, kind: type[S]) -> S:
 def success(request_id: msgspec.Raw, result: Any) -> bytes:
     """Return the reply with a result, which is any value that msgspec encodes.
 
-    request_id: JSON, sent as it came.
+    request_id: JSON that is sent unchanged.
     """
     return _ENCODER.encode(JsonRpcReply(id=request_id, result=result)) + b"\n"  # type: ignore[arg-type]
 
@@ -205,7 +205,7 @@ def success(request_id: msgspec.Raw, result: Any) -> bytes:
 def failure(request_id: msgspec.Raw | None, error: JsonRpcError) -> bytes:
     """Return the reply with an error.
 
-    request_id: as in `success`; None if that of the call cannot be read.
+    request_id: JSON that is sent unchanged; None if the id of the call cannot be read.
     """
     body = JsonRpcFailure(code=error.code, message=str(error), data=error.data)
     return _ENCODER.encode(JsonRpcReply(id=request_id, error=body)) + b"\n"  # type: ignore[arg-type]

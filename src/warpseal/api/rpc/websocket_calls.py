@@ -44,8 +44,8 @@ _REPLIES: Final = msgspec.json.Decoder(_Reply | list[_Reply])
 class _InFlight(Struct, frozen=True):
     """A call in flight.
 
-    ends_subscription: the id of the subscription that it ends.
-    sent_at: as `note_sent` got it.
+    ends_subscription: the id of the subscription that the call ends.
+    sent_at: the time that `note_sent` got.
     """
 
     method: str

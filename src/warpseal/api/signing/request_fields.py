@@ -215,7 +215,7 @@ def known_parameters(
     API add their own. A name within a letter of a known one is a misspelling, which would change
     the answer without a word.
 
-    ignore_all: whether misspellings are ignored as well.
+    ignore_all: misspellings are ignored as well.
     Raises UnknownField for a misspelling; InvalidRequest for too many parameters, or too many
     unknown ones.
     """

@@ -42,7 +42,7 @@ NOT_TRACKED: Final = "not_tracked"
 class MissingStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A validator that cannot sign now.
 
-    state, reason, detail: as in ValidatorStatus.
+    state, reason, detail: the fields of ValidatorStatus.
     """
 
     node_ids: list[str]
@@ -56,9 +56,9 @@ class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """The connected weight of a tracked subnet, as `/ready` shows it.
 
     is_known: its validators are known.
-    is_pinned: always tracked; other subnets are tracked while requests name them.
+    is_pinned: the subnet is always tracked; other subnets are tracked while requests name them.
     missing: the heaviest of the `missing_validators`.
-    keyless_weight: of inactive L1 validators and of legacy validators, which cannot sign.
+    keyless_weight: weight of inactive L1 validators and of legacy validators, which cannot sign.
     inactive: the heaviest of the `inactive_validators`.
     """
 
@@ -77,13 +77,15 @@ class SubnetStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class ValidatorStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One validator of a subnet: one key, which several nodes may hold.
+    """A validator of a subnet: a key, which several nodes may hold.
 
+    The connection is that of the first connected node.
     state: connected, dialing, waiting (for the next dial), no_address, not_tracked (this daemon
         itself), or inactive (an L1 validator without balance, whose key is in no set any more).
-    reason: why it is not connected;
-    detail: the same in the words of the system. The connection is that of the first connected node.
-    last_reply: to a signature request. validation_id, balance (nAVAX): of L1s.
+    reason: reason why it is not connected.
+    detail: the reason in the words of the system.
+    last_reply: time of its last reply to a signature request.
+    validation_id, balance: ID and balance (nAVAX) of a validation of an L1.
     """
 
     subnet_id: str
@@ -140,13 +142,12 @@ class AggregationMinute(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One upstream node when it was probed last.
+    """An upstream node when it was probed last.
 
     setting, position: its place in the configuration.
-
     address: scheme, host and port.
-    behind_seconds: for how long another node has had blocks that this one has not.
-    disagrees: it contradicted the nodes that agree in the last minute.
+    behind_seconds: time for which another node has had blocks that this node does not have.
+    disagrees: the node contradicted the nodes that agree in the last minute.
     """
 
     setting: str
@@ -160,21 +161,21 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class ChainSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One chain that the daemon reads.
+    """A chain that the daemon reads.
 
     kind: follower, index; evm or gateway if calls are forwarded to its nodes.
-
-    height: of the last block that was read; of an EVM chain, the highest block that a node has
-        shown. The rate is that of the last minute: of reading blocks, or of an EVM chain's growth.
-    lag_blocks, eta_seconds: until the last block is read, or until the EVM node that lags most has
-        the highest one.
+    height: height of the last block that was read. For an EVM chain whose calls are forwarded, the
+        highest block that a node has shown.
+    blocks_per_second: rate of the last minute, of reading blocks or of an EVM chain's growth.
+    lag_blocks, eta_seconds: blocks and time until the last block is read, or until the EVM node
+        that lags most has the highest block.
     waiting_for: the unavailable nodes or store.
-    chain_name: configured, else an alias.
-    waiting: why an indexed chain waits.
-    stopped: why no more blocks are read.
-    nodes_up, nodes, errors: of an EVM chain whose calls are forwarded, by the position of its
-        nodes.
-    internal_height: of an indexed EVM chain, the block up to which creations inside of transactions
+    chain_name: configured name, else an alias.
+    waiting: reason why an indexed chain waits.
+    stopped: reason why no more blocks are read.
+    nodes_up, nodes: numbers of nodes of an EVM chain whose calls are forwarded.
+    errors: errors of these nodes by their position.
+    internal_height: the block of an indexed EVM chain up to which creations inside of transactions
         are complete, or "none".
     internal_gap: the first block that no node can trace.
     """
@@ -240,7 +241,7 @@ class TopUpStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 class LossStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Validators that leave a subnet's quorum at the same time, and the weights after it.
 
-    node_ids: of the first MAX_LOSS_NODES of `validators`.
+    node_ids: NodeIDs of the first MAX_LOSS_NODES of the `validators`.
     """
 
     at: str
@@ -256,13 +257,17 @@ class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """The forecast of a tracked subnet at the chain time `as_of`.
 
     kind: l1, permissioned or primary.
-
-    margin: active weight above the required one, over the total; answering: of validators that
-        answered in the last day, left out if that is not known. first_loss: of the next ten years.
-        quorum_impossible_at, also with as many active validators as the network's capacity.
-    losses: the first MAX_LOSSES; omitted_losses: the rest.
-    top_ups: keep the quorum for 30 days, `top_up_total` in all; can_be_kept: whether any do;
-        omitted_top_ups: those beyond MAX_TOP_UPS.
+    margin: active weight above the required one, over the total.
+    answering_weight, answering_margin: weight and margin of validators that answered in the last
+        day, left out if that is not known.
+    first_loss_at, first_loss_weight: the first loss in the next ten years.
+    quorum_impossible_at: time from which the active weight is below the required one.
+    quorum_impossible_at_capacity: the same time if as many validators are active as the network's
+        capacity.
+    losses: the first MAX_LOSSES losses; omitted_losses counts the rest.
+    top_ups: balances that keep the quorum for 30 days, `top_up_total` in all; omitted_top_ups
+        counts those beyond MAX_TOP_UPS.
+    can_be_kept: top-ups can keep the quorum.
     """
 
     subnet_id: str
@@ -289,13 +294,14 @@ class ForecastStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 class StatusDocument(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The state of the daemon at `time`.
 
-    ready, faults, degraded: as in `/ready`.
-
-    bls_backend, network_id, node_id, proposed_height: left out while the daemon starts.
-    validators: heaviest first in each subnet; omitted_validators: those beyond MAX_VALIDATORS.
-    aggregations: latest first.
-    aggregation_minutes: those of the last hour that had any, oldest first.
-    usage: if it is recorded.
+    ready, faults, degraded: the fields of `/ready`.
+    bls_backend, network_id, node_id, proposed_height: fields that are left out while the daemon
+        starts.
+    validators: the validators, heaviest first in each subnet; omitted_validators counts those
+        beyond MAX_VALIDATORS.
+    aggregations: the last aggregations, latest first.
+    aggregation_minutes: the minutes of the last hour with aggregations, oldest first.
+    usage: recorded usage, left out if it is not recorded.
     """
 
     version: str

@@ -64,7 +64,7 @@ class SampledToken(Struct, frozen=True):
     """A token and a holder of it.
 
     balance: number of tokens, 1 for ERC-721.
-    is_inconsistent: whether events of the contract contradict each other.
+    is_inconsistent: events of the contract contradict each other.
     """
 
     contract: bytes

@@ -217,7 +217,7 @@ class EvmIndex:
 
         Destinations without any are left out.
 
-        since: what `icm_since` returns for the index of each destination.
+        since: the result of `icm_since` for the index of each destination.
         """
         return await self._read_or_none(lambda session: icm_queries.icm_stuck(session, since)) or {}
 

@@ -257,7 +257,7 @@ class ReceivedMessage(MessageSide, frozen=True, kw_only=True):
 class MessageChange(NamedTuple):
     """The sending of a message, or a later event of the message.
 
-    amount: for FEE, the whole fee from then on.
+    amount: the amount of the event; the whole fee from then on for FEE.
     """
 
     kind: ChangeKind

@@ -99,7 +99,7 @@ class _Log(msgspec.Struct, rename="camel"):
 class _FetchedBlock(Struct, frozen=True):
     """A block of a node.
 
-    facts: without candidate transfers of contracts that deny being ERC-721.
+    facts: the facts without candidate transfers of contracts that deny being ERC-721.
     """
 
     header: EvmHeader

@@ -236,7 +236,7 @@ class SubnetForecast(Struct, frozen=True):
     """The forecast of a subnet.
 
     fee: fee of active L1 validators; None for a subnet that is no L1.
-    is_answering_known: whether the daemon observed the validators.
+    is_answering_known: the daemon observed the validators.
     """
 
     subnet_id: SubnetID
