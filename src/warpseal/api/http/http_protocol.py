@@ -406,7 +406,7 @@ class LimitedHttp(HttpToolsProtocol):
         return self._running
 
     def _abort(self) -> None:
-        """Close the connection; a request that has begun gets an error, unless it has a response."""
+        """Close the connection; an open request gets an error, unless it has a response."""
         if self._complete or (self._in_body and self.cycle.response_started):
             self._closing = True
             self._stop_receiving()

@@ -74,7 +74,7 @@ async def _read(receive: Receive, limit_bytes: int) -> bytes:
 
 
 class ParsingTurns:
-    """Bounds the parsing in one turn of the event loop; bodies that are ready at once take turns."""
+    """Bounds the parsing in a turn of the event loop; bodies that are ready at once take turns."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
