@@ -4,7 +4,6 @@ py-ecc directly.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,6 +11,7 @@ from eth_typing import BLSPubkey, BLSSignature
 from py_ecc.bls.ciphersuites import G2ProofOfPossession
 
 from tests.bls.witness import fast_aggregate_verify
+from tests.integration.message_verifier import parse_signed_message
 from warpseal.warp.validator_set import CanonicalValidatorSet
 
 
@@ -29,20 +29,7 @@ class ParsedSignedMessage:
 
 def parse(raw: bytes) -> ParsedSignedMessage:
     """Take a signed message apart; every oddity is an assertion."""
-    version, _network, _chain, length = struct.unpack_from(">HI32sI", raw)
-    assert version == 0
-    end = 42 + length
-    kind, count = struct.unpack_from(">II", raw, end)
-    assert kind == 0
-    bits = raw[end + 8 : end + 8 + count]
-    assert len(bits) == count
-    assert not bits or bits[0] != 0, "padded signers"
-    signature = raw[end + 8 + count :]
-    assert len(signature) == 96
-    number = int.from_bytes(bits, "big")
-    return ParsedSignedMessage(
-        raw[:end], tuple(i for i in range(8 * count) if number >> i & 1), signature
-    )
+    return ParsedSignedMessage(*parse_signed_message(raw))
 
 
 def assert_valid(

@@ -21,7 +21,7 @@ from tests.index.evm.histories import History
 from tests.index.evm.test_histories import write
 from tests.indexer.replay import ReplayNode, serving
 from tests.indexer.rows import query, rows
-from tests.integration.process import run_command, start_command
+from tests.integration.process import ABSENT_NODES, run_command, start_command
 from warpseal.cli.index import describe_chain
 from warpseal.cli.main import main
 from warpseal.indexer.verify import IndexFinding
@@ -117,8 +117,7 @@ async def test_index_run_continues_after_kill_9_and_exits_with_0_on_sigterm(tmp_
 
 
 def test_rebuild_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = ["--p-chain-api", "http://localhost:1", "--info-api", "http://localhost:1"]
-    rebuild = ["index", "rebuild", "--data-dir", str(tmp_path), *nodes]
+    rebuild = ["index", "rebuild", "--data-dir", str(tmp_path), *ABSENT_NODES]
     assert main(rebuild) == 1
     assert "no index process has used" in capsys.readouterr().err
     assert main([*rebuild, "--network", "5"]) == 1
@@ -352,15 +351,7 @@ def test_verify_says_if_not_enough_was_compared_and_exits_with_3(
         return tuple(findings)
 
     monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
-    nodes = (
-        "--p-chain-api",
-        "http://127.0.0.1:1",
-        "--info-api",
-        "http://127.0.0.1:1",
-        "--data-dir",
-        str(tmp_path),
-    )
-    assert main(("index", "verify", *nodes)) == code
+    assert main(("index", "verify", "--data-dir", str(tmp_path), *ABSENT_NODES)) == code
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
@@ -377,15 +368,7 @@ def test_verify_prints_one_note_for_a_contract_and_no_controls(
         return (*remarks, single)
 
     monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
-    nodes = (
-        "--p-chain-api",
-        "http://127.0.0.1:1",
-        "--info-api",
-        "http://127.0.0.1:1",
-        "--data-dir",
-        str(tmp_path),
-    )
-    assert main(("index", "verify", *nodes)) == 0
+    assert main(("index", "verify", "--data-dir", str(tmp_path), *ABSENT_NODES)) == 0
     assert capsys.readouterr().out.splitlines() == [
         "NOTE   C: contract 0xaa: 3 holdings, such as C: token 0: it says ?[31m",
         "NOTE   C: token 9: another",
@@ -400,15 +383,8 @@ def test_status_of_an_evm_chain_names_the_first_block_that_no_node_traces(
     with evm.open_writer(url) as writer:
         write(writer, History(5).blocks(10))
         writer.traces.write(0, 9, [], [3, 4])
-    nodes = (
-        "--p-chain-api",
-        "http://127.0.0.1:1",
-        "--info-api",
-        "http://127.0.0.1:1",
-        "--data-dir",
-        str(tmp_path),
-    )
-    assert main(("index", "status", "--json", "--index-url", url, "--chain", "43112", *nodes)) == 0
+    place = ("--index-url", url, "--data-dir", str(tmp_path))
+    assert main(("index", "status", "--json", "--chain", "43112", *place, *ABSENT_NODES)) == 0
     (chain,) = json.loads(capsys.readouterr().out)["chains"]
     assert chain["internalHeight"] == 2
     assert chain["internalGap"].startswith("no node traces block 3: one with pruning-enabled false")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.process import ABSENT_NODES
 from warpseal.cli.main import main
 from warpseal.cli.process import run_daemon, set_up_logging
 from warpseal.ops.logs.loggers import LEVELS, JsonFormatter, LineFormatter, LogFormat
@@ -197,10 +198,7 @@ def test_log_levels_of_the_reference_silence_the_same_lines(
 
 # At low priority the process of these tests would keep it for all that follow.
 LEAST = (
-    "--p-chain-api",
-    "http://127.0.0.1:1",
-    "--info-api",
-    "http://127.0.0.1:1",
+    *ABSENT_NODES,
     "--index-low-priority",
     "false",
 )

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.test_store import create_filled_store
 from tests.eventually import until
+from tests.integration.process import ABSENT_NODES
 from warpseal.cli import progress
 from warpseal.cli.main import main
 from warpseal.cli.progress import ProgressDisplay
@@ -243,15 +244,7 @@ def test_index_verify_shows_the_steps_of_each_chain(
 
     monkeypatch.setattr("warpseal.cli.index.verify_index", verified)
     monkeypatch.setattr(sys, "stderr", terminal.stream)
-    nodes = (
-        "--p-chain-api",
-        "http://127.0.0.1:1",
-        "--info-api",
-        "http://127.0.0.1:1",
-        "--data-dir",
-        str(tmp_path),
-    )
-    assert main(("index", "verify", *nodes)) == 0
+    assert main(("index", "verify", "--data-dir", str(tmp_path), *ABSENT_NODES)) == 0
     text = terminal.text
     assert text.startswith(f"{CLEAR}[######..................] C: comparing blocks: 5 of 20, 25 %")
     assert "C: comparing holdings: 20 of 20, 100 %" in text

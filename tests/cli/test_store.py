@@ -23,12 +23,12 @@ from tests.eventually import TIMEOUT_S
 from tests.store.postgres import PostgresServer
 from tests.store.signed import KEYS as SIGNER_KEYS
 from tests.store.signed import (
+    complete_writer,
     create_store,
     message,
     message_writer,
     read_messages,
     share,
-    signature,
     write_rows,
     wrong_share,
 )
@@ -68,12 +68,7 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def create_filled_store(url: str) -> StoreUrl:
     return create_store(
         url,
-        message_writer(
-            FIRST,
-            [share(FIRST, 0), share(FIRST, 1, verified=False)],
-            [signature(FIRST, [0, 1])],
-            for_ever=True,
-        ),
+        complete_writer(FIRST),
         message_writer(SECOND, [share(SECOND, 2)], at_unix_s=1_700_000_000),
     )
 

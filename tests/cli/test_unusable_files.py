@@ -17,6 +17,7 @@ from tests.cli.test_orphaned_sqlite_logs import COMMANDS
 from tests.index.evm.fixtures import CHAIN_ID, IDENTITY
 from tests.index.evm.histories import GENESIS_PARENT, History
 from tests.index.evm.test_histories import write
+from tests.integration.process import ABSENT_NODES
 from tests.store.signed import create_store
 from warpseal.cli.main import main
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
@@ -27,7 +28,6 @@ ADVICE = (
     "restore a backup (`warpseal restore`), or move it away: the daemon then begins with a new one"
 )
 NETWORK = "88888"
-NODES = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1")
 
 
 def write_text(file: Path) -> None:
@@ -155,7 +155,7 @@ def test_an_export_of_damaged_rows_ends_with_one_sentence(
     with closing(sqlite3.connect(path)) as database:
         assert database.execute(change).rowcount
         database.commit()
-    assert main(("index", "export", "blocks", *NODES, "--data-dir", str(tmp_path))) == 1
+    assert main(("index", "export", "blocks", *ABSENT_NODES, "--data-dir", str(tmp_path))) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert str(path) in line
@@ -165,7 +165,7 @@ def test_the_status_of_an_index_that_is_a_folder_is_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_folder(write_evm_index(tmp_path))
-    assert main(("index", "status", *NODES, "--data-dir", str(tmp_path))) == 1
+    assert main(("index", "status", *ABSENT_NODES, "--data-dir", str(tmp_path))) == 1
     assert "it is a folder" in capsys.readouterr().out
 
 

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from tests.aggregation.virtual_time import InlineExecutor, run
-from tests.follow.worlds import RoughStore, play, until
+from tests.follow.rough_nodes import RoughStore, play, run_seeds, split_seeds, until
 from tests.indexer.evm_chains import MadeUpChain, ServedChain, Tx, erc20_transfer, erc721_transfer
 from warpseal.chains.evm.checks import BlockRules
 from warpseal.chains.evm.facts import EvmBlockFacts
@@ -299,13 +299,6 @@ def rows_of(folder: Path) -> Mapping[str, list[Any]]:
     return {"blocks": rows["blocks"], "transfers": transfers, "counts": counts}
 
 
-@pytest.mark.parametrize(
-    "seeds", [SEEDS[start : start + 15] for start in range(0, len(SEEDS), 15)], ids=str
-)
+@pytest.mark.parametrize("seeds", split_seeds(SEEDS, 15), ids=str)
 def test_the_index_of_an_evm_chain_is_as_if_nothing_had_happened(seeds: range) -> None:
-    for seed in seeds:
-        try:
-            run(follow(seed, undisturbed_rows()))
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    run_seeds(seeds, lambda seed: follow(seed, undisturbed_rows()))

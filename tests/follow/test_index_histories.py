@@ -15,8 +15,16 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.aggregation.virtual_time import run
-from tests.follow.worlds import MAX_LATENCY_S, RoughBlocks, RoughNode, RoughStore, play, until
+from tests.follow.rough_nodes import (
+    MAX_LATENCY_S,
+    RoughBlocks,
+    RoughNode,
+    RoughStore,
+    play,
+    run_seeds,
+    split_seeds,
+    until,
+)
 from tests.index.fixtures import open_writer
 from tests.indexer.rows import query
 from tests.ledger.histories import History as LedgerHistory
@@ -161,13 +169,6 @@ async def _follow(history: History, folder: Path) -> None:
     assert query(folder, "SELECT height FROM chains WHERE chain = 0") == [(tip,)]
 
 
-@pytest.mark.parametrize(
-    "seeds", [SEEDS[start : start + 15] for start in range(0, len(SEEDS), 15)], ids=str
-)
+@pytest.mark.parametrize("seeds", split_seeds(SEEDS, 15), ids=str)
 def test_the_index_stores_every_block_once_whatever_happens(seeds: range) -> None:
-    for seed in seeds:
-        try:
-            run(follow(seed))
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    run_seeds(seeds, follow)

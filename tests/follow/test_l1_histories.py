@@ -13,7 +13,16 @@ from unittest.mock import patch
 import pytest
 
 from tests.aggregation.virtual_time import run
-from tests.follow.worlds import MAX_LATENCY_S, RoughBlocks, RoughNode, RoughStore, play, until
+from tests.follow.rough_nodes import (
+    MAX_LATENCY_S,
+    RoughBlocks,
+    RoughNode,
+    RoughStore,
+    play,
+    run_seeds,
+    split_seeds,
+    until,
+)
 from tests.l1.follower.fixtures import (
     BANFF_S,
     Chain,
@@ -233,13 +242,6 @@ def test_a_first_block_is_stored_when_the_next_one_names_it() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(
-    "seeds", [SEEDS[start : start + 25] for start in range(0, len(SEEDS), 25)], ids=str
-)
+@pytest.mark.parametrize("seeds", split_seeds(SEEDS, 25), ids=str)
 def test_the_follower_stores_every_block_once_whatever_happens(seeds: range) -> None:
-    for seed in seeds:
-        try:
-            run(follow(seed))
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    run_seeds(seeds, follow)

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.aggregation.virtual_time import run
-from tests.follow.worlds import RoughBlocks, RoughNode
+from tests.follow.rough_nodes import RoughBlocks, RoughNode
 from tests.l1.follower.fixtures import Chain, MemoryStore, SettableLeadership
 from tests.ops.health.subnets import FakeSubnets
 from warpseal.l1.follower import PChainFollower

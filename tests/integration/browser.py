@@ -82,17 +82,21 @@ class BrowserTab:
 
         await until(holds)
 
-    async def screenshot(self, width: int, height: int, *, is_dark: bool = False) -> bytes:
-        """Return a picture of the top of the page, PNG."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
-        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+    async def resize(self, width: int, height: int, *, is_phone: bool = False) -> None:
+        """Give the page a window, or a phone, of this size."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
             height=height,
             deviceScaleFactor=1,
-            mobile=False,
+            mobile=is_phone,
         )
+
+    async def screenshot(self, width: int, height: int, *, is_dark: bool = False) -> bytes:
+        """Return a picture of the top of the page, PNG."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+        await self.resize(width, height)
         picture = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(picture["data"])
 

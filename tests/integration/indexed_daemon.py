@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import zstandard
 
 from tests.chains.p_vectors import checked_hex, genesis_bytes
@@ -69,6 +70,14 @@ async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> Asyn
         ) as daemon,
     ):
         yield daemon
+
+
+async def read_indexed_height(session: aiohttp.ClientSession, api_url: str) -> int | None:
+    """Return the height up to which a daemon has indexed the P-Chain; None until it has begun."""
+    url = f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
+    async with session.get(url) as reply:
+        body = await reply.json()
+    return int(body["blocks"][0]["blockNumber"]) if reply.status == 200 else None
 
 
 def write_prices(folder: Path, rows: str) -> None:

@@ -26,6 +26,9 @@ from tests.eventually import TIMEOUT_S, until
 
 _LISTENING = re.compile(r"warpseal is listening: api=(\S+) metrics=(\S+)\n")
 
+ABSENT_NODES = ("--p-chain-api", "http://127.0.0.1:1", "--info-api", "http://127.0.0.1:1")
+"""Flags of a command that needs no node."""
+
 
 @dataclass
 class RunningCommand:

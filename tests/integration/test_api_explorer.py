@@ -213,13 +213,7 @@ async def test_a_browser_signs_a_message_in_the_explorer(tmp_path: Path) -> None
 @needs_chromium
 async def test_a_phone_shows_descriptions_parameters_and_responses_in_all_of_its_width() -> None:
     async with serving(ApiSetup().app()) as server, open_tab() as tab:
-        await tab.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=390,
-            height=844,
-            deviceScaleFactor=1,
-            mobile=True,
-        )
+        await tab.resize(390, 844, is_phone=True)
         await tab.load(server.url + "/docs")
         await tab.until("document.querySelectorAll('.opblock-tag small').length > 5")
 

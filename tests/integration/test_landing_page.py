@@ -197,13 +197,7 @@ async def test_the_page_is_a_readable_snapshot_without_javascript_and_fits_a_pho
     ):
         await daemon.until_connected(8)
         await tab.call("Emulation.setScriptExecutionDisabled", value=True)
-        await tab.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=360,
-            height=740,
-            deviceScaleFactor=1,
-            mobile=True,
-        )
+        await tab.resize(360, 740, is_phone=True)
         await tab.load(daemon.api_url + "/")
         await assert_agreement(tab, (await daemon.ready()).body, await daemon.metrics())
         assert await tab.evaluate(
@@ -220,13 +214,7 @@ async def test_a_value_on_a_phone_is_one_text_beside_its_label() -> None:
     setup = ApiSetup()
     setup.status.document = msgspec.structs.replace(DOCUMENT, forecasts=[FORECAST])
     async with serving(setup.app()) as server, open_tab() as tab:
-        await tab.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=360,
-            height=740,
-            deviceScaleFactor=1,
-            mobile=True,
-        )
+        await tab.resize(360, 740, is_phone=True)
         await tab.load(server.url + "/")
         await tab.until("document.querySelectorAll('#forecasts td').length > 0")
         # A part that is a box of its own would begin a line.
@@ -268,13 +256,7 @@ async def test_a_phone_with_200_validators_stays_below_6000_pixels_and_unfolds()
         DOCUMENT, validators=rows, forecasts=[FORECAST], aggregations=[failed] * 100
     )
     async with serving(setup.app()) as server, open_tab() as tab:
-        await tab.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=390,
-            height=844,
-            deviceScaleFactor=1,
-            mobile=True,
-        )
+        await tab.resize(390, 844, is_phone=True)
         await tab.load(server.url + "/")
         await tab.until(
             "document.getElementById('count').textContent === '200 of 200, the first 50 are shown'"
@@ -312,13 +294,7 @@ async def test_the_life_of_an_icm_message_is_a_line_of_steps_and_hostile_values_
             )
 
         async with serving(app) as server, open_tab() as tab:
-            await tab.call(
-                "Emulation.setDeviceMetricsOverride",
-                width=360,
-                height=740,
-                deviceScaleFactor=1,
-                mobile=True,
-            )
+            await tab.resize(360, 740, is_phone=True)
             await tab.load(server.url + "/")
 
             async def look_up(text: str) -> Any:

@@ -225,13 +225,8 @@ async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted
             api_url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:
-                async with session.get(
-                    f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
-                ) as reply:
-                    body = await reply.json()
-                return reply.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip(
-                    "P"
-                )
+                height = await indexed_daemon.read_indexed_height(session, api_url)
+                return height == node.tip("P")
 
             await until(is_indexed)
             assert not list(place.glob("waiting-blocks*"))

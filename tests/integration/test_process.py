@@ -406,13 +406,8 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
             api_url, _ = await daemon.listening()
 
             async def is_indexed() -> bool:
-                async with session.get(
-                    f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
-                ) as response:
-                    body = await response.json()
-                return response.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip(
-                    "P"
-                )
+                height = await indexed_daemon.read_indexed_height(session, api_url)
+                return height == node.tip("P")
 
             async def is_the_indexer_healthy() -> bool:
                 async with session.get(f"{api_url}/ext/health") as response:

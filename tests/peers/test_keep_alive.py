@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tests.peers.fixtures import (
     started_network,
 )
 from warpseal.peers import pong_scheduler
+from warpseal.peers.network import PeerNetwork
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.peer import PeerSession
 from warpseal_simnet.settings import NodeSettings
@@ -33,6 +36,18 @@ def session(network: SimulatedNetwork) -> PeerSession:
     session = connection._session
     assert session is not None
     return session
+
+
+@asynccontextmanager
+async def silent_network(folder: Path) -> AsyncIterator[tuple[SimulatedNetwork, PeerNetwork]]:
+    """Connect to one validator that pings only when a test says so."""
+    settings = NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S)
+    async with started_network(
+        folder, plan(1, settings=settings), ping_interval_s=1.0, silence_timeout_s=NEVER_S
+    ) as (network, peers):
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        yield network, peers
 
 
 def is_pong_owed(network: SimulatedNetwork) -> bool:
@@ -130,15 +145,7 @@ async def test_a_ping_that_arrives_during_a_stall_shares_the_overdue_pong(tmp_pa
 async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network_plan = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
-    async with started_network(
-        tmp_path, network_plan, ping_interval_s=1.0, silence_timeout_s=NEVER_S
-    ) as (
-        network,
-        peers,
-    ):
-        introduce(peers, network.validators)
-        await all_connected(peers, network.validators)
+    async with silent_network(tmp_path) as (network, peers):
         with stopped_clock() as clock:
             monkeypatch.setattr(pong_scheduler, "monotonic", lambda: clock.now_s)
             session(network)._tick()
@@ -156,15 +163,7 @@ async def test_a_pong_that_short_stalls_put_off_for_long_is_not_sent(
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_stall_before_the_first_ping_is_read_is_seen(tmp_path: Path) -> None:
-    network_plan = plan(1, settings=NodeSettings(ping_interval_s=NEVER_S, read_timeout_s=NEVER_S))
-    async with started_network(
-        tmp_path, network_plan, ping_interval_s=1.0, silence_timeout_s=NEVER_S
-    ) as (
-        network,
-        peers,
-    ):
-        introduce(peers, network.validators)
-        await all_connected(peers, network.validators)
+    async with silent_network(tmp_path) as (network, peers):
         session(network)._tick()
         time.sleep(0.6)  # noqa: ASYNC251 (a stall of the loop is what is tested)
         await asyncio.sleep(0.6)

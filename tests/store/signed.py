@@ -101,6 +101,14 @@ def message_writer(
     return lambda connection: archive_rows.write(connection, batch, now_unix_s)
 
 
+def complete_writer(of: UnsignedMessage) -> Callable[[Connection], object]:
+    """Return a function that writes a permanent message with a signature and its shares, one of
+    which is not verified.
+    """
+    shares = [share(of, 0), share(of, 1, verified=False)]
+    return message_writer(of, shares, [signature(of, [0, 1])], for_ever=True)
+
+
 def add_origin(connection: Connection) -> None:
     connection.run(l1_records.ADD_ORIGINS, *l1_records.origin_row(ORIGIN, "bootstrap", 0.0))
 

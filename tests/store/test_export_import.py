@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.store.signed import (
     KEYS,
+    complete_writer,
     create_store,
     message,
     message_writer,
@@ -69,12 +70,7 @@ def test_an_export_has_the_format_then_each_message_with_its_shares_and_signatur
     first, second = message(1), message(2)
     place = create_store(
         any_store_url,
-        message_writer(
-            first,
-            [share(first, 0), share(first, 1, verified=False)],
-            [signature(first, [0, 1])],
-            for_ever=True,
-        ),
+        complete_writer(first),
         message_writer(second, [share(second, 2)]),
     )
     header, *records = export_records(place)
@@ -113,12 +109,7 @@ def test_an_export_can_be_imported_and_no_share_counts_as_verified(
     first, second = message(1), message(2)
     place = create_store(
         any_store_url,
-        message_writer(
-            first,
-            [share(first, 0), share(first, 1, verified=False)],
-            [signature(first, [0, 1])],
-            for_ever=True,
-        ),
+        complete_writer(first),
         message_writer(second, [share(second, 2)], [signature(second, [2, 3, 4])]),
     )
     text = text_of(export_records(place))

@@ -11,6 +11,7 @@ import pytest
 from tests.store.signed import (
     add_origin,
     add_transaction,
+    complete_writer,
     create_store,
     message,
     message_writer,
@@ -41,12 +42,7 @@ FIRST, SECOND = message(1), message(2)
 def create_filled_store(url: str) -> StoreUrl:
     return create_store(
         url,
-        message_writer(
-            FIRST,
-            [share(FIRST, 0), share(FIRST, 1, verified=False)],
-            [signature(FIRST, [0, 1])],
-            for_ever=True,
-        ),
+        complete_writer(FIRST),
         message_writer(SECOND, [wrong_share(3)], [signature(SECOND, [2, 3, 4])]),
         add_origin,
         add_transaction,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import TIMEOUT_S, until
-from tests.forwarding.evm.evm import CHAIN, Node, open_proxy
+from tests.forwarding.evm.evm import CHAIN, Node, TcpProxy, open_proxy
 from tests.forwarding.evm.evm import serve_node as serving
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.warp.ids import id_text
@@ -23,6 +23,15 @@ ADMIN = {
     "method": "admin.aliasChain",
     "params": {"chain": NAME, "alias": "mine"},
 }
+
+
+def chain_behind(proxy: TcpProxy) -> dict[str, Any]:
+    """Return the entry of a chain whose only node is behind a proxy."""
+    return {
+        "blockchain-id": NAME,
+        "rpc": [proxy.url],
+        "ws": [f"ws://127.0.0.1:{proxy.port}/ws"],
+    }
 
 
 async def rpc(daemon: Daemon, path: str, method: str) -> Any:
@@ -40,12 +49,11 @@ async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
         open_proxy(node.port) as proxy,
     ):
         proxy.is_cut = True
-        chain = {
-            "blockchain-id": NAME,
-            "rpc": [proxy.url],
-            "ws": [f"ws://127.0.0.1:{proxy.port}/ws"],
+        keys = {
+            "evm-chains": [chain_behind(proxy)],
+            "api-admin-enabled": True,
+            "health-check-frequency": "1s",
         }
-        keys = {"evm-chains": [chain], "api-admin-enabled": True, "health-check-frequency": "1s"}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             down = await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId")
             assert down["error"] == {
@@ -100,12 +108,7 @@ async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_returns_it(
         open_proxy(node.port) as proxy,
     ):
         proxy.is_cut = True
-        chain = {
-            "blockchain-id": NAME,
-            "rpc": [proxy.url],
-            "ws": [f"ws://127.0.0.1:{proxy.port}/ws"],
-        }
-        keys = {"evm-chains": [chain], "api-admin-enabled": True}
+        keys = {"evm-chains": [chain_behind(proxy)], "api-admin-enabled": True}
         async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
             path = "/ext/bc/31337"
             assert (await status_of(daemon, f"{path}/rpc")) == 404

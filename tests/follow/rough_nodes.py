@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import cast
 
+from tests.aggregation.virtual_time import run
 from warpseal.node.blocks import PBlocksClient
 from warpseal.upstream.errors import NodeUnavailable
 
@@ -136,6 +137,21 @@ class RoughStore:
         # Killed here, the caller does not know that its write was committed.
         await asyncio.sleep(self._rng.random() * 0.2)
         return result
+
+
+def split_seeds(seeds: range, size: int) -> list[range]:
+    """Return parts of the seeds, each of them for one test."""
+    return [seeds[start : start + size] for start in range(0, len(seeds), size)]
+
+
+def run_seeds(seeds: range, follow: Callable[[int], Coroutine[None, None, None]]) -> None:
+    """Run the history of each seed in virtual time; an error has the seed as a note."""
+    for seed in seeds:
+        try:
+            run(follow(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 async def play(
