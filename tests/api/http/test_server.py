@@ -333,20 +333,23 @@ async def test_a_slow_request_of_a_pipeline_counts_as_idle_once_it_is_its_turn(
     monkeypatch.setattr(http_protocol, "_PATIENCE_S", 0.01)
     settings = replace(QUICK, max_connections=4, receive_timeout_s=1000.0, keep_alive_s=1000.0)
     async with quick_server(settings) as server:
-        slow = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-        for _, writer in slow:
+        slow, outputs = [], []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(post() + post()[:-1])
-        first, second = replies(await finish(slow[0][0].read()))
-        assert (first.status, second.status, second.json["code"]) == (
-            200,
-            429,
-            "too_many_connections",
-        )
+            output = b""
+            # The turn of the slow request comes with this reply, so the first one waits longest.
+            while not replies(output):
+                output += await finish(reader.read(65_536))
+            slow.append((reader, writer))
+            outputs.append(output)
+        first, second = replies(outputs[0] + await finish(slow[0][0].read()))
+        assert (first.status, second.status) == (200, 429)
+        assert second.json["code"] == "too_many_connections"
         slow[1][1].write(BODY[-1:] + post())
-        output = b""
-        while len(replies(output)) < 3:
-            output += await finish(slow[1][0].read(65_536))
-        assert [reply.status for reply in replies(output)] == [200, 200, 200]
+        while len(replies(outputs[1])) < 3:
+            outputs[1] += await finish(slow[1][0].read(65_536))
+        assert [reply.status for reply in replies(outputs[1])] == [200, 200, 200]
         for _, writer in slow:
             writer.close()
 
