@@ -1,6 +1,4 @@
-"""Rates of calls to nodes: one budget for all chains of a node, in which blocks come before the
-background.
-"""
+"""Rates of calls to nodes: one budget for all chains of a node, with blocks first."""
 
 from __future__ import annotations
 
@@ -99,13 +97,13 @@ async def test_chains_at_one_node_share_its_rate_and_take_turns() -> None:
         tasks.create_task(call("new block", idle))
         await run_callbacks()
         tasks.create_task(call("traces", idle, is_background=True))
-        seen = []
+        counts = []
         for _ in range(7):
             await run_callbacks()
-            seen.append(len(order))
+            counts.append(len(order))
             clock.advance(1.0)
     # One batch of ten calls a second.
-    assert seen[:4] == [1, 2, 3, 4]
+    assert counts[:4] == [1, 2, 3, 4]
     assert order == ["backfill 0", "new block", "backfill 1", "backfill 2", "traces"]
 
 
@@ -119,32 +117,28 @@ async def test_a_node_gets_no_request_of_any_chain_before_the_end_of_its_retry_a
     node = EvmReplayNode(transfer_blocks(3, has_roots=False), retry_after=retry_after)
     settings, rates = EvmRpcSettings(), CallRates()
     async with serving_evm(node), open_sessions() as sessions:
-        chains = [
-            ChainNodes(
-                EvmChain(CHAIN, (NodeEndpoint(f"{node.url}/{number}"),), index=EvmIndexing()),
-                sessions,
-                settings,
-                rates,
-            )
-            for number in (1, 2)
-        ]
+        chains: list[ChainNodes] = []
+        for number in (1, 2):
+            endpoint = NodeEndpoint(f"{node.url}/{number}")
+            chain = EvmChain(CHAIN, (endpoint,), index=EvmIndexing())
+            chains.append(ChainNodes(chain, sessions, settings, rates))
         with stopped_clock() as clock:
-            for chain in chains:
-                assert await chain.heads() == (3,)
+            for nodes in chains:
+                assert await nodes.heads() == (3,)
             node.busy = 1
             with pytest.raises(NodeUnavailable):
                 await chains[0].heads()
             requests = node.requests
             if wait_s:
                 clock.advance(wait_s - 0.1)
-                for chain in chains:
-                    await chain.check()
+                for nodes in chains:
+                    await nodes.check()
                     with pytest.raises(NodeUnavailable):
-                        await chain.heads()
+                        await nodes.heads()
                 assert (node.busy, node.requests) == (0, requests)
                 clock.advance(0.2)
-            for chain in chains:
-                assert await chain.heads() == (3,)
+            for nodes in chains:
+                assert await nodes.heads() == (3,)
 
 
 async def test_another_node_is_called_while_the_first_one_is_paused() -> None:

@@ -1,5 +1,4 @@
-"""Which servers may be reached at a URL that a stranger names: at global addresses, unless they are
-configured.
+"""The servers that may be reached at a URL of a stranger: at global addresses, or configured.
 
 Such a URL is hostile: it may lead into the network of the operator (SSRF). Source of the address
 ranges: the IANA special-purpose registries, RFC 6052, 3056.
@@ -29,11 +28,10 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", r
 
 
 def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
-    """Accept a host name or address, with or without a port; an IPv6 address with a port is in
-    brackets.
-    """
+    """Accept a host, with or without a port; an IPv6 address with a port is in brackets."""
     host = text(value, path)
-    match = _HOST.fullmatch(f"[{host}]" if host.count(":") > 1 and "[" not in host else host)
+    is_bare_ipv6 = host.count(":") > 1 and "[" not in host
+    match = _HOST.fullmatch(f"[{host}]" if is_bare_ipv6 else host)
     try:
         parts = URL(f"http://{match[0]}") if match else None
     except ValueError:
@@ -45,14 +43,18 @@ def allowed_host(value: Any, path: str) -> tuple[str, int | None]:
 
 def display_hosts(hosts: Sequence[tuple[str, int | None]]) -> tuple[str, ...]:
     """Return hosts as they are configured."""
-    names = ((f"[{name}]" if ":" in name else name, port) for name, port in hosts)
-    return tuple(name if port is None else f"{name}:{port}" for name, port in names)
+    texts: list[str] = []
+    for name, port in hosts:
+        host = f"[{name}]" if ":" in name else name
+        texts.append(host if port is None else f"{host}:{port}")
+    return tuple(texts)
 
 
 class ExemptServer(NamedTuple):
     """A server that is configured.
 
-    port: None for any; path: the beginning of the paths that may be requested.
+    port: None stands for any port.
+    path: beginning of the paths that may be requested.
     """
 
     host: str
@@ -65,8 +67,9 @@ class AddressRefused(OSError):
 
 
 def is_global_address(address: IpAddress) -> bool:
-    """Return whether an address belongs to the public Internet; an IPv4 address inside an IPv6 one
-    decides alone.
+    """Return whether an address belongs to the public Internet.
+
+    An IPv4 address inside an IPv6 address decides alone.
     """
     if isinstance(address, ipaddress.IPv4Address):
         return address.is_global and not address.is_multicast and not address.is_reserved
@@ -79,7 +82,7 @@ def is_global_address(address: IpAddress) -> bool:
 
 
 class AddressPolicy(Struct, frozen=True):
-    """Which servers may be reached.
+    """The servers that may be reached.
 
     exempt: servers whose addresses are not checked.
     """
@@ -89,14 +92,12 @@ class AddressPolicy(Struct, frozen=True):
     is_allowed: Callable[[IpAddress], bool] = is_global_address
 
     def exempt_paths(self, host: str, port: int) -> list[str]:
-        """Return the paths of a server that is configured, so that it may be at any address and
-        port; else none.
-        """
-        return [
-            server.path
-            for server in self.exempt
-            if server.host == host and server.port in (port, None)
-        ]
+        """Return the paths of a configured server, which may have any address; [] for another."""
+        paths: list[str] = []
+        for server in self.exempt:
+            if server.host == host and server.port in (port, None):
+                paths.append(server.path)
+        return paths
 
     def check_url(self, url: URL) -> None:
         """Raise AddressRefused if a URL may not be requested.

@@ -1,9 +1,11 @@
-"""Calls of several nodes of a list, of which `p-chain-quorum` must give the same reply; of one node
-if that is 1.
+"""Calls to the nodes of a list, of which `p-chain-quorum` must give the same reply.
 
 As many nodes as have to agree are called at once, in order of service; others are called only if
 those differ or fail. A node that lags neither agrees nor differs. A node that contradicts others
-that agree is on cooldown for a minute.
+that agree is on cooldown for a minute. With a quorum of 1 the pool calls one node after another.
+
+A quorum of q holds against q - 1 nodes that lie together: they can delay a reply, and cause
+NodesDisagree if too few honest nodes are left, but a false value needs q equal replies.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from warpseal.upstream.replies import (
 
 T = TypeVar("T")
 
+# Facts about the present are checked by a second node, so that one liar cannot forge them alone.
 _CHECKED_BY: Final = 2
 _FRESH_READINGS: Final = 3
 _FRESH_PAUSE_S: Final = 0.2
@@ -54,15 +57,16 @@ _FRESH_TIMEOUT_S: Final = 10.0
 _CONFIRM_TIMEOUT_S: Final = 2.0
 # Nodes that are up to date accept a block within seconds of each other.
 _STALLED_S: Final = 120
+# A chain time beyond this lies in the future, and so is forged.
 _MAX_AHEAD_S: Final = 60
 
 
 class _Question(Struct, Generic[T]):
-    """A question to several nodes, and their results so far in the order of the calls.
+    """One question to several nodes, and their results so far, in the order of the calls.
 
-    attempt: a function that returns the reply of a node, None if it has no such record.
-    quorum: the number of equal replies that end the question.
-    optional: the flag of NodeCall.
+    attempt: function that returns the reply of a node; None if the node has no such record.
+    quorum: number of equal replies that ends the question.
+    optional: the flag of the NodeCall.
     """
 
     method: str
@@ -77,7 +81,7 @@ class _Question(Struct, Generic[T]):
     refusals: list[RpcRefusal] = field(default_factory=list)
 
     async def ask(self, nodes: Sequence[PoolNode]) -> None:
-        """Ask nodes at once and add what they return."""
+        """Ask nodes at once and add their results."""
 
         async def ask(node: PoolNode) -> Reply[T] | CallFailure | RpcRefusal:
             try:
@@ -95,42 +99,44 @@ class _Question(Struct, Generic[T]):
                 self.refusals.append(refusal)
 
     def contradicts_all(self, other: Reply[T], agreed: Sequence[Reply[T]]) -> bool:
+        """Return whether a reply contradicts each of the replies that agree."""
         return all(contradict(reply, other, self.compare) for reply in agreed)
 
     def error(self) -> WarpsealError | RpcRefusal:
         """Return the error of a question on whose reply too few nodes agree."""
-        if len(classes := make_reply_classes(self.replies, self.compare)) > 1:
+        # A difference comes first: it may show a liar, and no other error tells the operator so.
+        classes = make_reply_classes(self.replies, self.compare)
+        if len(classes) > 1:
             return NodesDisagree(self.method, self.quorum, classes, self.attempts)
         if not self.replies:
             return find_final_error(
                 self.method, self.attempts, self.refusals, is_optional=self.optional
             )
-        # Nodes that lag may agree later: the height is known once enough of them reach it.
+        # Nodes that lag may agree later: the height is known once enough of them reach it. The tip
+        # of the last node that has to reach it counts, since the nodes before it may forge theirs.
         ahead = [refusal for refusal in self.refusals if isinstance(refusal, HeightAhead)]
         ahead.sort(key=lambda refusal: refusal.tip, reverse=True)
         missing = self.quorum - len(self.replies)
         if len(ahead) >= missing:
             return ahead[missing - 1]
         # Fewer nodes have the method than have to agree.
-        missing_methods = [
-            refusal
-            for refusal in self.refusals
-            if self.optional and isinstance(refusal, MethodMissing)
-        ]
-        return (
-            missing_methods[0] if missing_methods else NodeUnavailable(self.method, self.attempts)
-        )
+        if self.optional:
+            for refusal in self.refusals:
+                if isinstance(refusal, MethodMissing):
+                    return refusal
+        return NodeUnavailable(self.method, self.attempts)
 
 
 class NodeAgreement:
-    """The nodes of a list and how many of them must agree.
+    """The nodes of a list, of which a quorum must agree.
 
-    Used from one event loop; calls may run concurrently.
+    Used from one event loop; calls may run concurrently. Methods raise NodesDisagree if replies
+    differ, and NodeUnavailable if too few nodes reply.
 
-    height_call: the call of a node's height, which explains differing replies.
-    claim_grace_s: the time for which a node may report a height that fewer than `quorum` nodes
-        reach while theirs grows.
-    Methods raise NodesDisagree if replies differ, and NodeUnavailable if too few nodes reply.
+    quorum: number of nodes that must give the same reply.
+    height_call: call for the height of a node, which may explain why its reply differs.
+    claim_grace_s: time for which a node may report a height that fewer than `quorum` nodes reach
+        while their height grows.
     """
 
     def __init__(
@@ -170,10 +176,9 @@ class NodeAgreement:
         )
 
     async def require_checked(self, call: NodeCall[T], compare: Compare[T]) -> T:
-        """Return the first node's reply about the present, if a second node agrees; else that of
-        two nodes that do.
+        """Return a reply about the present on which two nodes agree, the first node's if possible.
 
-        Raises NodeUnavailable: a node that refuses now may reply later.
+        A refusal raises NodeUnavailable: the node may reply later.
         """
         if self.quorum == 1:
             return await self._pool.require(call)
@@ -189,22 +194,21 @@ class NodeAgreement:
 
         Raises RpcRefusal.
         """
-        reply = await self._read(
-            _Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY)
-        )
+        question = _Question(method, CallOrigin.CALLER, attempt, compare, _CHECKED_BY)
+        reply = await self._read(question)
         assert reply is not None
         return reply
 
     async def height(self, call: NodeCall[int]) -> int:
-        """Return the highest height that `quorum` nodes have reached, so that fewer nodes cannot
-        raise it.
-        """
+        """Return the highest height that `quorum` nodes have reached; fewer cannot raise it."""
         if self.quorum == 1:
             return await self._pool.call(call)
         question = _Question(
             call.method, call.origin, lambda node: node.call(call), compare_fixed, self.quorum
         )
         nodes = await self._pool.candidates(call.origin)
+        # All nodes in service are asked, not only a quorum: otherwise one lagging node among them
+        # would hold the height back. Nodes on cooldown may hang, so they are asked only if needed.
         in_service = [node for node in nodes if not node.is_on_cooldown(call.origin)]
         await question.ask(in_service)
         if len(question.replies) < self.quorum:
@@ -215,9 +219,8 @@ class NodeAgreement:
         agreed = find_quorum_height(heights.values(), self.quorum)
         if agreed is None:
             raise NodeUnavailable(call.method, question.attempts)
-        for position in self._claims.update(
-            call.method, heights, agreed, asyncio.get_running_loop().time()
-        ):
+        now = asyncio.get_running_loop().time()
+        for position in self._claims.update(call.method, heights, agreed, now):
             detail = (
                 f"reports height {heights[position]}, the others are at {agreed} and do not reach"
                 " what it reported"
@@ -228,23 +231,23 @@ class NodeAgreement:
     async def find_confirmed_height(
         self, call: NodeCall[int], margin: int, time_call: NodeCall[int] | None = None
     ) -> int | None:
-        """Return a height that two nodes have reached, up to `margin` blocks.
+        """Return a height that two nodes have reached; None if fewer than two reply in time.
 
-        Returns None if fewer than two nodes reply in time.
-        time_call: the call of a node's chain time, unix seconds. With it, a second node whose chain
-            time is minutes behind counts as stalled, and denies no height of the first node.
+        margin: number of blocks by which the second node may be behind that height. A liar can
+            raise the height by so many blocks, and no further.
+        time_call: call for the chain time of a node, Unix seconds. If it is given, a second node
+            whose chain time is minutes behind has stalled, and denies no height of the first one.
         """
-        nodes = [
-            node
-            for node in await self._pool.candidates(call.origin)
-            if not node.is_on_cooldown(call.origin)
-        ]
+        candidates = await self._pool.candidates(call.origin)
+        nodes = [node for node in candidates if not node.is_on_cooldown(call.origin)]
         replies = await self._read_heights(nodes, call, margin)
         if len(replies) < _CHECKED_BY:
             return None
         (highest, first), (second_highest, second) = replies[:_CHECKED_BY]
         if highest - second_highest <= margin:
             return highest
+        # Of three nodes, two are far below the first one, which is then the exception. Of only two
+        # nodes, either may be wrong.
         if time_call is None or len(replies) > _CHECKED_BY:
             return second_highest
         return highest if await self._has_stalled(second, first, time_call) else second_highest
@@ -252,8 +255,10 @@ class NodeAgreement:
     async def _read_heights(
         self, nodes: Sequence[PoolNode], call: NodeCall[int], margin: int
     ) -> list[tuple[int, PoolNode]]:
-        """Return the heights of nodes, the highest first, as soon as the two highest are near each
-        other.
+        """Return the heights of nodes, the highest first.
+
+        Stop waiting once the two highest are within `margin`: no other reply lowers the result,
+        and a node that hangs would cost its timeout.
         """
 
         async def read(node: PoolNode) -> tuple[int, PoolNode] | None:
@@ -279,8 +284,9 @@ class NodeAgreement:
         return replies
 
     async def _has_stalled(self, node: PoolNode, other: PoolNode, time_call: NodeCall[int]) -> bool:
-        """Return whether the chain time of a node is minutes behind that of another one, which is
-        no future time.
+        """Return whether the chain time of a node is minutes behind that of another node.
+
+        The other node may lie about its height and its time; a time in the future proves nothing.
         """
         try:
             time_s, other_s = await asyncio.gather(node.call(time_call), other.call(time_call))
@@ -297,10 +303,10 @@ class NodeAgreement:
         return reply
 
     async def _read(self, question: _Question[T]) -> T | None:
-        """Return what enough nodes say.
-
-        If they do not, read the differing replies again with the heights of nodes.
-        """
+        """Return the reply on which enough nodes agree."""
+        # First, ask only as many nodes as are missing: most questions end after the first turn.
+        # A node that differs makes another one be asked, so that a liar costs time but not the
+        # reply, as long as enough honest nodes are left.
         unasked = list(await self._pool.candidates(question.origin))
         while count := count_lacking(
             question.replies, question.quorum, len(unasked), question.compare
@@ -310,53 +316,68 @@ class NodeAgreement:
         agreed: Sequence[Reply[T]] | None = find_agreement(
             question.replies, question.quorum, question.compare
         )
+        # Second, if honest nodes may differ because a block came between their replies, read them
+        # again. A difference that no heights explain is not read again: the liar would lie again.
         if agreed is None and are_explicable(question.replies, question.compare):
             agreed = await self._read_again(question)
         if agreed is None:
             raise question.error()
-        positions = {reply.position for reply in agreed}
-        for reply in question.replies:
-            if reply.position not in positions and await self._contradicts(question, agreed, reply):
-                detail = (
-                    f"{make_digest(reply.value)}; the others agree on"
-                    f" {make_digest(agreed[0].value)}"
-                )
-                self._pool.note_contradiction(
-                    question.nodes[reply.position], question.method, detail
-                )
+        # Last, judge the nodes that differ. Only an agreement judges: without it, either side may
+        # have lied.
+        await self._note_contradictions(question, agreed)
         return agreed[0].value
+
+    async def _note_contradictions(
+        self, question: _Question[T], agreed: Sequence[Reply[T]]
+    ) -> None:
+        """Put the nodes on cooldown whose replies contradict the agreed ones."""
+        agreed_positions = {reply.position for reply in agreed}
+        for reply in question.replies:
+            if reply.position in agreed_positions:
+                continue
+            if await self._contradicts(question, agreed, reply):
+                digest, agreed_digest = make_digest(reply.value), make_digest(agreed[0].value)
+                detail = f"{digest}; the others agree on {agreed_digest}"
+                node = question.nodes[reply.position]
+                self._pool.note_contradiction(node, question.method, detail)
 
     async def _read_again(self, question: _Question[T]) -> Sequence[Reply[T]] | None:
         """Read the replies again until enough agree, or no heights explain the difference any more.
 
-        Nodes that are up to date accept a block at slightly different times, so that the readings
-        have pauses.
+        Each reply now comes with the height of its node. Two nodes that differ at one height
+        contradict each other, which ends the readings; a liar prolongs them at most to the last.
         """
         nodes = [question.nodes[reply.position] for reply in question.replies]
         for reading in range(_FRESH_READINGS):
-            await asyncio.sleep(_FRESH_PAUSE_S if reading else 0.0)
+            # Nodes accept a block at slightly different times; after a pause all may have it.
+            if reading > 0:
+                await asyncio.sleep(_FRESH_PAUSE_S)
             replies = await self._read_at_heights(nodes, question)
+            agreed = find_agreement(replies, question.quorum, question.compare)
+            # A single reply shows no difference: the replies before it stay, for the error.
             if len(replies) > 1:
                 question.replies = replies
-            agreed = find_agreement(replies, question.quorum, question.compare)
-            if agreed is not None or (
-                len(replies) > 1 and not are_explicable(replies, question.compare)
-            ):
+            if agreed is not None:
                 return agreed
+            if len(replies) > 1 and not are_explicable(replies, question.compare):
+                return None
         return None
 
     async def _contradicts(
         self, question: _Question[T], agreed: Sequence[Reply[T]], other: Reply[T]
     ) -> bool:
-        """Return whether no heights explain the difference; unknown ones are read, with fresh
-        replies.
+        """Return whether no heights explain the difference of a reply to the agreed ones.
 
-        The node must contradict all that agree, since one of these may lie about its height.
+        The node must contradict all that agree: one of these may lie about its height, and could
+        otherwise get an honest node that lags put on cooldown.
         """
         if question.contradicts_all(other, agreed):
             return True
+        # Heights were read with the reply, and explain it.
         if other.height is not None:
             return False
+        # Heights are unknown, since the nodes agreed at once: read them, with fresh replies. All
+        # nodes must reply, or the missing one could have been the one that agrees with this node.
         nodes = [question.nodes[reply.position] for reply in (*agreed, other)]
         fresh = await self._read_at_heights(nodes, question)
         return len(fresh) == len(nodes) and question.contradicts_all(fresh[-1], fresh[:-1])
@@ -364,7 +385,11 @@ class NodeAgreement:
     async def _read_at_heights(
         self, nodes: Sequence[PoolNode], question: _Question[T]
     ) -> list[Reply[T]]:
-        """Return the replies of the nodes that reply, with their heights."""
+        """Return the replies of the nodes that reply, with their heights.
+
+        The height is read before and after the reply. If it changed, it is unknown which of the
+        two blocks the reply is about, so that the reply has no height and contradicts no other.
+        """
 
         async def read(node: PoolNode) -> Reply[T] | None:
             call = self._height_call(question.origin)

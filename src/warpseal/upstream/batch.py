@@ -1,5 +1,4 @@
-"""Batches of JSON-RPC calls to one node of a chain that adapt to its replies, within the rate of
-the node.
+"""Batches of JSON-RPC calls to one node, whose sizes follow its replies, within its rate.
 
 Source of truth: the JSON-RPC 2.0 specification; geth's `rpc/handler.go` and `rpc/http.go`.
 """
@@ -68,8 +67,9 @@ class NodeResource(StrEnum):
 
 
 class BatchSize:
-    """The number of calls of one kind that go into one batch; it follows the size and the time of
-    the replies.
+    """The number of calls of one method in a batch, by the size and the time of the replies.
+
+    value: the number now.
     """
 
     def __init__(self) -> None:
@@ -78,34 +78,35 @@ class BatchSize:
         self._refused: TTLCache[str, int] = TTLCache(1, _RELEARN_S)
 
     def learn(self, count: int, size_bytes: int, seconds: float) -> None:
-        """Note the reply to `count` calls: shrink if it was too large or too slow, else grow up to
-        a good size.
-        """
-        good = int(count / max(size_bytes / TARGET_BYTES, seconds / TARGET_S, 1e-9))
+        """Note the reply to `count` calls: shrink if it was too large or too slow, else grow."""
+        load = max(size_bytes / TARGET_BYTES, seconds / TARGET_S, 1e-9)
+        good = int(count / load)
         if good < count:
             self._set(good)
         elif good > self.value:
+            # The replies to a few calls may be small by chance, so that the size at most doubles.
             self._set(min(good, 2 * self.value))
 
     def halve(self, count: int) -> None:
-        """Note that `count` calls were too many for this reply; batches stay smaller for a while."""
+        """Note that `count` calls were too many: batches stay smaller for a minute."""
         self._too_large[""] = count
         self._set(count // 2)
 
     def refuse(self, count: int) -> None:
-        """Note that the node accepts no batch of `count` calls, whatever the reply."""
+        """Note that the node accepts no batch of `count` calls: the limit is kept for longer."""
         self._refused[""] = count
         self._set(count // 2)
 
     def _set(self, value: int) -> None:
-        bounds = (bound.get("", MAX_BATCH + 1) - 1 for bound in (self._too_large, self._refused))
-        self.value = max(1, min(value, *bounds))
+        too_large = self._too_large.get("", MAX_BATCH + 1)
+        refused = self._refused.get("", MAX_BATCH + 1)
+        self.value = max(1, min(value, too_large - 1, refused - 1))
 
 
 class ChainNode(PoolNode):
-    """A node of a chain that is called in batches.
+    """A node of one chain that is called in batches.
 
-    lacks_methods: methods that the node is known to lack.
+    lacks_methods: methods that the node lacked within the last ten minutes.
     """
 
     def __init__(self, position: int, node: UpstreamNode, pool: NodePool[Any]) -> None:
@@ -121,8 +122,9 @@ class ChainNode(PoolNode):
         return int(min(self._sizes[method].value, self.node.rate.per_s))
 
     def note_missing(self, resource: NodeResource, height: int) -> None:
-        """Note that the node lacks something at a height that is not above its head, and so below
-        that height.
+        """Note that the node lacks something at a height, and so at all heights below.
+
+        height: a height up to the head of the node, which may have a block above it soon.
         """
         self._lacks[resource] = max(height, self._lacks.get(resource, 0))
 
@@ -138,22 +140,23 @@ class ChainNode(PoolNode):
         is_background: bool = False,
         spoils_others: bool = True,
     ) -> list[RpcResponse]:
-        """Return the responses to calls of one method, in their order, from one batch or several.
-
-        Raises CallFailure.
+        """Return the responses to calls of one method, in their order. Raises CallFailure.
 
         A batch that ends in any way but with its responses is repeated in parts, down to single
-        calls.
-        is_background: other calls to the node go first.
-        spoils_others: one call with a response that is too large, or too late or unreadable
-            at a node that replies to other calls, fails all of them; else it alone has an error as
-            its response. A method that the node or its gateway refuses to this caller has
-            METHOD_NOT_FOUND as its response.
+        calls. A method that the node or its gateway refuses to this caller has METHOD_NOT_FOUND as
+        its response.
+
+        is_background: true lets other calls to the node go first.
+        spoils_others: true fails all calls because of one call whose response is too large, or is
+            late or unreadable at a node that replies to other calls; false makes an error the
+            response to that call alone.
         """
         responses: list[RpcResponse] = []
+        method = calls[0].method if calls else ""
         while len(responses) < len(calls):
-            size = self._sizes[calls[0].method]
-            batch = calls[len(responses) : len(responses) + self.batch_size(calls[0].method)]
+            size = self._sizes[method]
+            start = len(responses)
+            batch = calls[start : start + self.batch_size(method)]
             try:
                 responses += await self._post_batch(
                     batch, size, timeout_s, is_background=is_background
@@ -162,13 +165,15 @@ class ChainNode(PoolNode):
                 response = _RESPONSES_OF_ONE_CALL.get(failure.failure)
                 if spoils_others or response is None:
                     raise
+                # A large response shows that the node replies. After any other failure the node may
+                # be down, and its silence must not become the response to a call.
                 if failure.failure is not NodeFailure.TOO_LARGE:
                     await self._probe(timeout_s)
                 responses.append(response)
         return responses
 
     async def _probe(self, timeout_s: float) -> None:
-        """Raise CallFailure unless the node replies to a call that every node and gateway serves."""
+        """Raise CallFailure unless the node replies to a call that every gateway serves."""
         await self.call_batch([_PROBE], timeout_s=min(timeout_s, _PROBE_TIMEOUT_S))
 
     async def acquire(self, count: int, *, is_background: bool = False) -> None:
@@ -181,18 +186,20 @@ class ChainNode(PoolNode):
         self, calls: Sequence[RpcCall], size: BatchSize, timeout_s: float, *, is_background: bool
     ) -> list[RpcResponse]:
         """Return the responses to the first of these calls; none if the batch has to be smaller."""
-        # While the node wants no requests, another one may have what this one would return.
+        # While the node wants no requests, another node may have the blocks. The pause is checked
+        # before the wait for the rate, which may be long, and again after it: the node may have
+        # asked for the pause meanwhile.
         self.node.check_pause(CallOrigin.FOLLOWER)
         await self.acquire(len(calls), is_background=is_background)
         self.node.check_pause(CallOrigin.FOLLOWER)
-        is_batch, clock = len(calls) > 1, asyncio.get_running_loop().time
+        is_batch = len(calls) > 1
+        clock = asyncio.get_running_loop().time
         started_at = clock()
         try:
             body = encode_numbered_calls(dict(enumerate(calls)))
             if is_batch:
-                reply = await self.node.post(
-                    body, min(timeout_s, _BATCH_TIMEOUT_S), _MAX_BATCH_BYTES
-                )
+                batch_timeout_s = min(timeout_s, _BATCH_TIMEOUT_S)
+                reply = await self.node.post(body, batch_timeout_s, _MAX_BATCH_BYTES)
             else:
                 reply = await self._post_single(body, timeout_s)
         except CallFailure as error:
@@ -234,12 +241,11 @@ class ChainNode(PoolNode):
             if not self.node.pause_s:
                 size.halve(count)
             raise self._failed(reply.failure())
+        # These say that this batch was too much, which the next one need not be. Anything else says
+        # that the node takes no batch of so many calls.
         is_server_error = reply.status >= _FIRST_SERVER_ERROR
-        if (
-            is_server_error
-            or reply.status == _PAYLOAD_TOO_LARGE
-            or (error is not None and error.code in _TOO_MUCH)
-        ):
+        is_too_much = error is not None and error.code in _TOO_MUCH
+        if is_server_error or is_too_much or reply.status == _PAYLOAD_TOO_LARGE:
             size.halve(count)
         else:
             size.refuse(count)
@@ -256,18 +262,16 @@ class ChainNode(PoolNode):
             if is_error and (not reply.refuses_caller or is_unknown_method(response, call.method)):
                 return response
             if reply.refuses_caller and call.method != _PROBE.method:
+                # If the node serves this key another method, it refuses the method and not the key.
                 await self._probe(timeout_s)
-                return RpcResponse(
-                    error=RpcError(METHOD_NOT_FOUND, f"HTTP {reply.status} for {call.method} alone")
-                )
+                text = f"HTTP {reply.status} for {call.method} alone"
+                return RpcResponse(error=RpcError(METHOD_NOT_FOUND, text))
         raise self._failed(reply.failure())
 
     def _complete(
         self, calls: Sequence[RpcCall], reply: NodeReply, size: BatchSize
     ) -> list[RpcResponse]:
-        """Return the responses before the first that says that the batch is too large, or that
-        cannot be read.
-        """
+        """Return the responses before the first that is too large, or that cannot be read."""
         decoded = decode_responses(reply.body, range(len(calls)))
         responses: list[RpcResponse] = []
         for number, response in decoded.items():

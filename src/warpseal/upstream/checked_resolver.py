@@ -1,5 +1,7 @@
-"""HTTP sessions whose connections go to addresses that a policy allows: those that were checked, so
-that no second lookup can lead elsewhere (DNS rebinding).
+"""HTTP sessions whose connections go to addresses that a policy allows.
+
+A connection goes to an address that was checked, and not to the name of the host: a second lookup
+could lead elsewhere (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _KEEP_ALIVE_S: Final = 5.0
 def checked_session(
     policy: AddressPolicy, dns_resolver: dns_client.Resolver | None = None
 ) -> aiohttp.ClientSession:
-    """Return a session.
+    """Return a session that connects to allowed addresses alone.
 
     The caller checks each URL by the policy, since no resolver sees an address in a URL.
     """
@@ -35,10 +37,10 @@ def checked_session(
 
 
 class CheckedResolver(aiohttp.abc.AbstractResolver):
-    """Resolves names by DNS alone, not by files of this machine; aiohttp connects to the addresses
-    that it returns.
+    """Resolves the names of hosts; aiohttp connects to the addresses that it returns.
 
-    Configured hosts are resolved as the machine does it, since they may have a name only there.
+    Names are resolved by DNS alone, not by files of this machine. Configured hosts are resolved as
+    the machine does it, since they may have a name only there.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class CheckedResolver(aiohttp.abc.AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[aiohttp.abc.ResolveResult]:
-        """Return the addresses of a host. Raises OSError, also if one of them may not be reached."""
+        """Return the addresses of a host. Raises OSError, also if an address is not allowed."""
         if self._policy.exempt_paths(host, port):
             return await self._system.resolve(host, port, family)
         try:
@@ -62,25 +64,21 @@ class CheckedResolver(aiohttp.abc.AbstractResolver):
         return [_result(host, port, address) for address in addresses[:_MAX_ADDRESSES]]
 
     async def _lookup(self, host: str) -> list[IpAddress]:
-        """Return the IPv6 and IPv4 addresses of a host; those of one kind if the other lookup
-        fails.
-        """
+        """Return the IPv6 and IPv4 addresses of a host; one of the two lookups may fail."""
         # The DNS servers of the machine may change, so its resolver is made for each lookup.
         resolver = self._dns or dns_client.Resolver()
-        lookups = [
-            resolver.resolve(host, kind, lifetime=_DNS_TIMEOUT_S, search=False)
-            for kind in ("AAAA", "A")
-        ]
-        results = await asyncio.gather(*lookups, return_exceptions=True)
-        records = [
-            record
-            for result in results
-            if not isinstance(result, BaseException)
-            for record in result
-        ]
-        if not records and isinstance(failure := results[-1], BaseException):
+        results = await asyncio.gather(
+            resolver.resolve(host, "AAAA", lifetime=_DNS_TIMEOUT_S, search=False),
+            resolver.resolve(host, "A", lifetime=_DNS_TIMEOUT_S, search=False),
+            return_exceptions=True,
+        )
+        addresses: list[IpAddress] = []
+        for result in results:
+            if not isinstance(result, BaseException):
+                addresses += [ipaddress.ip_address(record.address) for record in result]
+        if not addresses and isinstance(failure := results[-1], BaseException):
             raise OSError(f"{error_words(failure)}: {host}")
-        return [ipaddress.ip_address(record.address) for record in records]
+        return addresses
 
     async def close(self) -> None:
         """Do nothing: no socket outlives a lookup."""

@@ -25,8 +25,10 @@ _PUBLIC_PARTS = frozenset({"info", "platform", "proposervm", "application/json"}
 
 
 class NodeEndpoint(Struct, frozen=True):
-    """One upstream node: base URL (http or https), query parameters and headers added to every
-    call.
+    """One upstream node.
+
+    base_url: an http or https URL.
+    query_parameters, http_headers: parameters and headers that are added to every call.
     """
 
     base_url: str
@@ -42,7 +44,8 @@ class NodeEndpoint(Struct, frozen=True):
         try:
             url = URL(self.base_url)
             host = url.host or "?"
-            host = f"[{host}]" if ":" in host else host
+            if ":" in host:
+                host = f"[{host}]"
             return f"{url.scheme}://{host}:{url.port}"
         except ValueError:
             return "?"
@@ -52,24 +55,26 @@ class NodeEndpoint(Struct, frozen=True):
 
         Raises ValueError.
         """
-        whole = URL(self.base_url)
+        url = URL(self.base_url)
         if path:
-            whole = whole.with_path(
-                whole.raw_path.rstrip("/") + path, encoded=True, keep_query=True
-            )
-        return whole.update_query(dict(self.query_parameters)) if self.query_parameters else whole
+            whole_path = url.raw_path.rstrip("/") + path
+            url = url.with_path(whole_path, encoded=True, keep_query=True)
+        if self.query_parameters:
+            url = url.update_query(dict(self.query_parameters))
+        return url
 
     def below(self, path: str, scheme: str | None = None) -> NodeEndpoint:
-        """Return the endpoint of a path below the base URL, with the same keys. Raises ValueError."""
-        whole = NodeEndpoint(self.base_url).url(path)
-        return replace(
-            self, base_url=str(whole.with_scheme(scheme) if scheme is not None else whole)
-        )
+        """Return the endpoint of a path below the base URL, with the same keys.
+
+        scheme: scheme of the endpoint in place of that of the base URL. Raises ValueError.
+        """
+        url = NodeEndpoint(self.base_url).url(path)
+        if scheme is not None:
+            url = url.with_scheme(scheme)
+        return replace(self, base_url=str(url))
 
     def scrub(self, text: str) -> str:
-        """Return a node's message, cut to 200 characters; its host and every part that may be a key
-        are masked.
-        """
+        """Return a node's message without its host and possible keys, cut to 200 characters."""
         for secret in sorted(set(self._secrets()), key=len, reverse=True):
             text = text.replace(secret, _MASK)
         return text[:_MAX_DISPLAYED]
@@ -95,14 +100,17 @@ class NodeEndpoint(Struct, frozen=True):
         for part in url.raw_path.split("/"):
             yield from (part, unquote(part))
         host = url.host or ""
-        # A name without a dot may be any word of a message, unless its port follows.
-        yield from (host, f"[{host}]") if "." in host or ":" in host else (f"{host}:{url.port}",)
+        if "." in host or ":" in host:
+            yield from (host, f"[{host}]")
+        else:
+            # A name without a dot may be any word of a message, unless its port follows.
+            yield f"{host}:{url.port}"
 
 
 class TraceMode(StrEnum):
-    """Whether traces are read.
+    """The nodes from which traces are read.
 
-    AUTO: from each node that has them.
+    AUTO: each node that has traces.
     """
 
     AUTO = "auto"
@@ -110,9 +118,9 @@ class TraceMode(StrEnum):
 
 
 class MetadataMode(StrEnum):
-    """Which NFT metadata is fetched.
+    """The tokens whose NFT metadata is fetched.
 
-    ASKED: of tokens that pages show, of new mints, and on request.
+    ASKED: tokens that pages show, new mints, and tokens on request.
     """
 
     ASKED = "asked"
@@ -121,14 +129,14 @@ class MetadataMode(StrEnum):
 
 
 class EvmIndexing(Struct, frozen=True):
-    """The indexing of an EVM chain.
+    """The settings of the index of one EVM chain.
 
     first_height: height of the first block that is indexed.
-    has_holders: the index has ERC-20 balances.
-    has_icm: the index has messages of ICM.
-    icm_messengers, icm_registries: addresses besides the built-in ones.
-    calls_per_s: calls to a node in a second, batch entries counted; None for 200, and for no limit
-        at private addresses.
+    calls_per_s: calls to one node, batch entries counted; None stands for 200, and for no limit at
+        private addresses.
+    has_holders: true adds ERC-20 balances.
+    has_icm: true adds messages of ICM.
+    icm_messengers, icm_registries: addresses of contracts besides the standard ones.
     """
 
     first_height: int = 0
@@ -144,7 +152,7 @@ class EvmIndexing(Struct, frozen=True):
 class L1sNode(Struct, frozen=True):
     """The node of `index-l1s-at`.
 
-    has_holders: its chains are indexed with ERC-20 balances.
+    has_holders: true indexes its chains with ERC-20 balances.
     """
 
     endpoint: NodeEndpoint
@@ -152,7 +160,7 @@ class L1sNode(Struct, frozen=True):
 
 
 class NativeToken(Struct, frozen=True):
-    """The token in which fees of a chain are paid. None: not configured."""
+    """The token in which fees of a chain are paid. None stands for a field not configured."""
 
     name: str | None = None
     symbol: str | None = None
@@ -162,10 +170,9 @@ class NativeToken(Struct, frozen=True):
 
 
 class EvmChainInfo(Struct, frozen=True):
-    """Configured fields of a chain for endpoint 9.
+    """Configured fields of a chain for endpoint 9. None stands for a field not configured.
 
-    None: not configured.
-    multicall: address of its contract.
+    multicall: address of the chain's Multicall contract.
     """
 
     chain_name: str | None = None
@@ -187,13 +194,12 @@ class EvmChain(Struct, frozen=True):
     """One entry of `evm-chains`.
 
     rpc: complete http(s) URLs, at least one, in the order of preference.
-
     ws: complete ws(s) URLs.
     upgrade_file: the chain's upgrade.json.
     deny_methods: RPC methods that are denied; a trailing * stands for any ending.
-    index: None: the chain is not indexed.
-    index_url: place of its index; empty: that of `index-url`.
-    index_read_urls: replicas of that server.
+    index: settings of the index; None if the chain is not indexed.
+    index_url: place of its index; "" stands for that of `index-url`.
+    index_read_urls: replicas of the server at `index_url`.
     """
 
     blockchain_id: ChainID

@@ -54,9 +54,7 @@ class NodeFailure(StrEnum):
 
     @property
     def public(self) -> PublicFailure:
-        """The failure as callers of the daemon get it: the state of a connection is the operator's
-        business.
-        """
+        """The failure as callers of the daemon get it, without the state of a connection."""
         return PublicFailure(_PUBLIC.get(self, self.value))
 
 
@@ -68,7 +66,7 @@ _PUBLIC = {
 
 
 class NodeAttempt(Struct, frozen=True):
-    """One failed try: the node's position in its configured list (from 0) and the class of failure."""
+    """One failed try: the node's position in its configured list (from 0) and why it failed."""
 
     position: int
     failure: PublicFailure
@@ -84,19 +82,18 @@ class NodeUnavailable(WarpsealError):
     def __init__(
         self, subject: str, attempts: Sequence[NodeAttempt] = (), replies: Sequence[str] = ()
     ) -> None:
-        tried = "; ".join(f"node {a.position}: {a.failure}" for a in attempts)
-        # replies: what the nodes replied, for the operator alone.
-        self.attempts, self.replies = tuple(attempts), tuple(replies)
-        super().__init__(
-            f"no usable answer for {subject}" + (f" ({tried})" if tried else ""),
-            nodes=self.attempts,
-        )
+        self.attempts = tuple(attempts)
+        # The texts of the nodes' replies, for the operator alone.
+        self.replies = tuple(replies)
+        text = f"no usable answer for {subject}"
+        if attempts:
+            failures = (f"node {attempt.position}: {attempt.failure}" for attempt in attempts)
+            text = f"{text} ({'; '.join(failures)})"
+        super().__init__(text, nodes=self.attempts)
 
 
 class AnswerClass(Struct, frozen=True):
-    """Nodes that gave the same answer: their positions in the configured list (from 0), and a
-    digest of the answer.
-    """
+    """Nodes with the same answer: positions in the configured list (from 0), and its digest."""
 
     positions: tuple[int, ...]
     digest: str
@@ -114,10 +111,12 @@ class NodesDisagree(NodeUnavailable):
         classes: Sequence[AnswerClass],
         attempts: Sequence[NodeAttempt] = (),
     ) -> None:
-        digests = "; ".join(
-            f"{group.digest}: node {', '.join(map(str, group.positions))}" for group in classes
-        )
-        text = f"the nodes disagree about {subject}, and {quorum} must agree ({digests})"
+        digests: list[str] = []
+        for group in classes:
+            positions = ", ".join(map(str, group.positions))
+            digests.append(f"{group.digest}: node {positions}")
+        differences = "; ".join(digests)
+        text = f"the nodes disagree about {subject}, and {quorum} must agree ({differences})"
         self.attempts, self.classes, self.replies = tuple(attempts), tuple(classes), ()
         WarpsealError.__init__(self, text, quorum=quorum, classes=self.classes, nodes=self.attempts)
 
@@ -125,10 +124,10 @@ class NodesDisagree(NodeUnavailable):
 class RpcRefusal(Exception):
     """A node understood the call and refused it.
 
-    text: the node's message, without anything that may be a key.
-    data: bytes that came with the error, such as those that a contract returned with a revert; at
-        most 4 KiB, else empty.
-    replies: the replies of NodeUnavailable, if several nodes were called.
+    text: message of the node, without anything that may be a key.
+    data: bytes that came with the error, such as the output of a contract with a revert; empty if
+        they are more than 4 KiB.
+    replies: texts of all nodes' replies, if several nodes were called.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -179,8 +178,8 @@ class CallFailure(Exception):
     """One node gave no usable reply.
 
     detail: text for the log.
-    status: the HTTP status, if that is the reason.
-    blames_node: false if the call never left the daemon.
+    status: HTTP status, if that is the reason.
+    blames_node: this is false if the call never left the daemon.
     """
 
     def __init__(
@@ -199,12 +198,10 @@ class CallFailure(Exception):
 
     @property
     def reply(self) -> str:
-        """What the node replied, else the kind of the failure: without the address of the node."""
-        return (
-            self.detail
-            if self.detail and self.failure in _FAILURES_OF_REPLIES
-            else self.failure.value
-        )
+        """The text of the reply, else the kind of the failure; without the node's address."""
+        if self.detail and self.failure in _FAILURES_OF_REPLIES:
+            return self.detail
+        return self.failure.value
 
     @property
     def was_sent(self) -> bool:

@@ -1,5 +1,6 @@
-"""A block of an EVM chain with its receipts, read from one node: by eth_getBlockReceipts, or one by
-one.
+"""Blocks of an EVM chain with their receipts, read from one node.
+
+Receipts are read by eth_getBlockReceipts, or one by one.
 
 What a node lacks is never taken for empty. Source of truth: avalanchego
 `graft/coreth/internal/ethapi`, `graft/coreth/eth` ("cannot query unfinalized data", "receipts
@@ -9,6 +10,7 @@ length mismatch").
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -45,7 +47,7 @@ CallNode = Callable[[Sequence[RpcCall]], Awaitable[list[RpcResponse]]]
 class NotHere(Exception):
     """The node lacks a block or its receipts.
 
-    reply: the node's reply in their place, unchanged.
+    reply: reply of the node in their place, as it came.
     """
 
     def __init__(self, reply: str = "null") -> None:
@@ -54,8 +56,9 @@ class NotHere(Exception):
 
 
 class RawReceipts(NamedTuple):
-    """The receipts of a block as a node returned them: in one response, or in one for each
-    transaction.
+    """The receipts of a block as a node returned them.
+
+    is_whole: true if one response has all receipts; else there is a response for each transaction.
     """
 
     responses: tuple[RpcResponse, ...] = ()
@@ -63,25 +66,24 @@ class RawReceipts(NamedTuple):
 
     def decode(self) -> tuple[EvmReceipt, ...] | None:
         """Return the receipts; None if the node lacks one. Raises MalformedBlock."""
-        results = [
-            result for response in self.responses if (result := result_of(response)) is not None
-        ]
-        if len(results) < len(self.responses):
+        # All responses are read first: one that is malformed counts more than one that is missing.
+        results = [result_of(response) for response in self.responses]
+        documents = [result for result in results if result is not None]
+        if len(documents) < len(results):
             return None
         if self.is_whole:
-            return decode_receipts(results[0])
-        receipts = [
-            receipt for result in results if (receipt := decode_receipt(result)) is not None
-        ]
-        return tuple(receipts) if len(receipts) == len(results) else None
+            return decode_receipts(documents[0])
+        decoded = [decode_receipt(document) for document in documents]
+        receipts = tuple(receipt for receipt in decoded if receipt is not None)
+        return receipts if len(receipts) == len(decoded) else None
 
     def lack(self) -> NotHere:
         """Return the error for receipts that the node lacks."""
         method = BLOCK_RECEIPTS if self.is_whole else RECEIPT
-        return next(
-            (lack_of(method, response) for response in self.responses if _is_empty(response)),
-            NotHere(method),
-        )
+        for response in self.responses:
+            if _is_empty(response):
+                return lack_of(method, response)
+        return NotHere(method)
 
     def to_json(self) -> RawJson:
         """Return the list of the receipts as JSON; the node lacks none."""
@@ -90,7 +92,7 @@ class RawReceipts(NamedTuple):
 
 
 NO_RECEIPTS: Final = RawReceipts()
-"""Those of a block without transactions."""
+"""The receipts of a block without transactions."""
 
 
 async def read_receipts(
@@ -98,21 +100,18 @@ async def read_receipts(
 ) -> dict[int, RawReceipts]:
     """Return the receipts of blocks with transactions, by their place in `headers`.
 
-    missing_methods: methods that the node is known to lack. The call adds methods to it.
+    missing_methods: methods that the node lacks; a method that it turns out to lack is added.
     Raises CallFailure.
     """
     places = [place for place, header in enumerate(headers) if header.transactions]
     if not places:
         return {}
     if BLOCK_RECEIPTS not in missing_methods:
-        responses = await call_node(
-            [rpc_call(BLOCK_RECEIPTS, headers[place].number) for place in places]
-        )
+        calls = [rpc_call(BLOCK_RECEIPTS, headers[place].number) for place in places]
+        responses = await call_node(calls)
         if not any(is_unknown_method(response, BLOCK_RECEIPTS) for response in responses):
-            return {
-                place: RawReceipts((response,), True)
-                for place, response in zip(places, responses, strict=True)
-            }
+            receipts = [RawReceipts((response,), True) for response in responses]
+            return dict(zip(places, receipts, strict=True))
         missing_methods[BLOCK_RECEIPTS] = True
     return await read_single_receipts(call_node, headers)
 
@@ -124,24 +123,19 @@ async def read_single_receipts(
 
     Raises CallFailure.
     """
-    places = [place for place, header in enumerate(headers) if header.transactions]
-    calls = [
-        (place, rpc_call(RECEIPT, tx_hash))
-        for place in places
-        for tx_hash in headers[place].transactions
-    ]
-    by_place: dict[int, list[RpcResponse]] = {place: [] for place in places}
-    for (place, _), response in zip(
-        calls, await call_node([call for _, call in calls]), strict=True
-    ):
-        by_place[place].append(response)
-    return {place: RawReceipts(tuple(responses)) for place, responses in by_place.items()}
+    calls: list[RpcCall] = []
+    for header in headers:
+        calls += [rpc_call(RECEIPT, tx_hash) for tx_hash in header.transactions]
+    responses = iter(await call_node(calls))
+    receipts: dict[int, RawReceipts] = {}
+    for place, header in enumerate(headers):
+        if header.transactions:
+            receipts[place] = RawReceipts(tuple(islice(responses, len(header.transactions))))
+    return receipts
 
 
 def decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], Exception | None]:
-    """Return the blocks before the first that is not here or cannot be decoded, and the error for
-    that one.
-    """
+    """Return the blocks before the first one that is missing or malformed, and its error."""
     headers: list[EvmHeader] = []
     for response in responses:
         try:
@@ -160,11 +154,9 @@ def decode_headers(responses: Iterable[RpcResponse]) -> tuple[list[EvmHeader], E
 def lack_of(method: str, response: RpcResponse) -> NotHere:
     """Return the error for a response without what was asked for."""
     error = response.error
-    return NotHere(
-        f"{method}: null"
-        if error is None
-        else f"{method}: {error.message[:_MAX_REPLY]} ({error.code})"
-    )
+    if error is None:
+        return NotHere(f"{method}: null")
+    return NotHere(f"{method}: {error.message[:_MAX_REPLY]} ({error.code})")
 
 
 def _is_empty(response: RpcResponse) -> bool:
@@ -172,7 +164,7 @@ def _is_empty(response: RpcResponse) -> bool:
 
 
 def result_of(response: RpcResponse) -> msgspec.Raw | None:
-    """Return the result of a response; None for an error: the node lacks it. Raises MalformedBlock."""
+    """Return the result of a response; None if the node lacks it. Raises MalformedBlock."""
     if response is UNREADABLE:
         raise MalformedBlock("the reply of the node is no JSON-RPC response")
     return response.result
@@ -180,9 +172,8 @@ def result_of(response: RpcResponse) -> msgspec.Raw | None:
 
 def result_bytes(responses: Iterable[RpcResponse]) -> int:
     """Return the size of the results of responses."""
-    return sum(
-        memoryview(response.result).nbytes for response in responses if response.result is not None
-    )
+    results = (response.result for response in responses if response.result is not None)
+    return sum(memoryview(result).nbytes for result in results)
 
 
 def contract_call(to: bytes, data: bytes, block: str = "latest") -> RpcCall:
@@ -190,8 +181,5 @@ def contract_call(to: bytes, data: bytes, block: str = "latest") -> RpcCall:
 
     data: selector and arguments.
     """
-    return rpc_call(
-        "eth_call",
-        {"to": "0x" + to.hex(), "data": "0x" + data.hex(), "gas": hex(MAX_CALL_GAS)},
-        block,
-    )
+    call = {"to": "0x" + to.hex(), "data": "0x" + data.hex(), "gas": hex(MAX_CALL_GAS)}
+    return rpc_call("eth_call", call, block)

@@ -1,5 +1,4 @@
-"""Numbers, dates and bytes as nodes write them in JSON: decimal strings, plain numbers, RFC 3339,
-hex, always exact.
+"""Numbers, dates and bytes as nodes write them in JSON, decoded exactly.
 
 Source of truth: avalanchego `utils/json`, `utils/formatting/encoding.go`; the Ethereum JSON-RPC
 specification. Functions raise ValueError for a value of another shape.
@@ -20,8 +19,10 @@ NUMBER: Final = int | str
 """The types in which nodes write a number."""
 
 MAX_HEIGHT: Final = (1 << 40) - 1
-"""The highest block that any chain is believed to have: at a block a millisecond, 34 years. Keys of rows have three
-bits more, and a database the 63 bits of a signed number."""
+"""The highest block that any chain is believed to have: at a block a millisecond, 34 years.
+
+Keys of rows have three bits more, and a database the 63 bits of a signed number.
+"""
 
 _U32_END: Final = 1 << 32
 _I64_END: Final = 1 << 63
@@ -44,12 +45,12 @@ def field_decoder(
 def list_decoder(
     name: str, kind: Any, parse: Callable[[Any], T]
 ) -> Callable[[bytes], tuple[T, ...]]:
-    """Return a decoder of an object of which only the list `name` is needed, which a node may leave
-    out.
-    """
-    return field_decoder(
-        name, list[kind] | None, lambda listed: tuple(map(parse, listed or ())), default=None
-    )
+    """Return a decoder of an object of which only the list `name` is needed; it may be missing."""
+
+    def parse_list(items: list[Any] | None) -> tuple[T, ...]:
+        return tuple(map(parse, items or ()))
+
+    return field_decoder(name, list[kind] | None, parse_list, default=None)
 
 
 def u64(value: int | str) -> int:
@@ -87,9 +88,7 @@ def decode_quantity(text: str) -> int:
 
 
 def decode_number(result: bytes) -> int:
-    """Return the number of at most 63 bits that a result in JSON holds as a quantity of an EVM
-    node.
-    """
+    """Return the number that a result in JSON holds as a quantity; at most 63 bits."""
     return decode_quantity(msgspec.json.decode(result, type=str))
 
 
@@ -101,7 +100,9 @@ def decode_block_number(result: bytes) -> int:
 def height_or_none(value: object) -> int | None:
     """Return the height behind a quantity of an EVM node; None for anything else."""
     number = quantity_or_none(value)
-    return None if number is None or number > MAX_HEIGHT else number
+    if number is None or number > MAX_HEIGHT:
+        return None
+    return number
 
 
 def quantity_or_none(value: object) -> int | None:
@@ -128,7 +129,7 @@ def decode_bytes(result: bytes) -> bytes:
 
 
 def decode_checked_hex(text: str) -> bytes:
-    """Return the bytes behind a node's `hex` encoding, which ends with four bytes of their SHA-256."""
+    """Return the bytes of a node's `hex` encoding, which ends with 4 bytes of their SHA-256."""
     raw = decode_hex(text)
     body, checksum = raw[:-_CHECKSUM_BYTES], raw[-_CHECKSUM_BYTES:]
     if len(checksum) != _CHECKSUM_BYTES or sha256(body).digest()[-_CHECKSUM_BYTES:] != checksum:

@@ -1,6 +1,4 @@
-"""JSON-RPC 2.0: calls and responses as values, and the bodies that carry them to and from nodes.
-
-Pure.
+"""JSON-RPC 2.0: calls and responses as values, and the bodies that carry them; pure.
 
 Source of truth: the JSON-RPC 2.0 specification; geth's `rpc` package as recorded nodes answered.
 Ids, params and results are never decoded: they stay the bytes that came.
@@ -47,7 +45,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 class RpcError(msgspec.Struct, frozen=True):
     """An error object.
 
-    data: JSON, UNSET if there is none.
+    data: JSON of the error's details; UNSET if it has none.
     """
 
     code: int = 0
@@ -58,11 +56,10 @@ class RpcError(msgspec.Struct, frozen=True):
 class RpcCall(msgspec.Struct, frozen=True):
     """A call.
 
-    params: a JSON array, None if there are none.
-    id: None if the sender of the call numbers it itself.
-
-    is_notification: its caller expects no response.
-    error: the response to an entry that cannot be forwarded.
+    params: JSON array; None if the call has no params.
+    id: id that the caller chose; None if the sender of the call numbers it.
+    is_notification: true if the caller expects no response.
+    error: response to an entry that cannot be forwarded.
     """
 
     method: str = ""
@@ -75,7 +72,7 @@ class RpcCall(msgspec.Struct, frozen=True):
 class RpcResponse(msgspec.Struct, frozen=True):
     """The result or the error of a call.
 
-    is_derived: the daemon computed it, no node returned it.
+    is_derived: true if the daemon computed the result, and no node returned it.
     """
 
     result: msgspec.Raw | None = None
@@ -93,17 +90,15 @@ UNREADABLE: Final = RpcResponse(error=RpcError(SERVER_ERROR, "the node's answer 
 
 
 def is_method_missing(error: RpcError, method: str) -> bool:
-    """Return whether an error says that a node has no such method, or that its gateway does not
-    serve it.
-    """
+    """Return whether an error says that a node or its gateway does not serve a method."""
     if error.code in (METHOD_NOT_FOUND, METHOD_NOT_SUPPORTED):
         return True
     if error.code == REVERTED:  # The text is the contract's.
         return False
     message = error.message[:_MAX_MESSAGE]
-    return (
-        _METHOD_MISSING.search(message.replace(method, "method") if method else message) is not None
-    )
+    if method:
+        message = message.replace(method, "method")
+    return _METHOD_MISSING.search(message) is not None
 
 
 def is_unknown_method(response: RpcResponse, method: str) -> bool:
@@ -155,7 +150,7 @@ def encode_numbered_calls(calls: Mapping[int, RpcCall]) -> bytes:
 
 
 def decode_responses(body: bytes, numbers: Sequence[int]) -> dict[int, RpcResponse]:
-    """Return the response to each of these ids, UNREADABLE for one that is missing or malformed.
+    """Return the response to each of these ids; UNREADABLE if it is missing or malformed.
 
     A single object in place of a list answers all calls.
     """
@@ -197,8 +192,9 @@ def decode_result(body: bytes) -> msgspec.Raw | None:
 
 
 def decode_id(call_id: msgspec.Raw | None) -> object:
-    """Return an id as a key, equal however it is written; its bytes if they cannot be read, None
-    without an id.
+    """Return an id as a key, equal however it is written; None without an id.
+
+    The key of an id that cannot be read is its bytes.
     """
     if call_id is None:
         return None
@@ -210,7 +206,7 @@ def decode_id(call_id: msgspec.Raw | None) -> object:
 
 
 def id_key(call_id: object) -> object:
-    """Return the key of a decoded id; None for what is no id."""
+    """Return the key of a decoded id; None if the value is no id."""
     return call_id if isinstance(call_id, str | int | float) else None
 
 
@@ -225,23 +221,25 @@ def encode_batch_response(responses: Iterable[tuple[msgspec.Raw | None, RpcRespo
 
 
 def _sent(call: RpcCall, call_id: object) -> _SentCall:
-    return _SentCall(
-        VERSION, call_id, call.method, call.params if call.params is not None else msgspec.UNSET
-    )
+    params = call.params if call.params is not None else msgspec.UNSET
+    return _SentCall(VERSION, call_id, call.method, params)
 
 
 def _sent_response(call_id: msgspec.Raw | None, response: RpcResponse) -> _SentResponse:
-    call_id = call_id if call_id is not None else NULL
+    if call_id is None:
+        call_id = NULL
     if response.error is not None:
         return _SentResponse(VERSION, call_id, error=response.error)
-    return _SentResponse(VERSION, call_id, response.result if response.result is not None else NULL)
+    result = response.result if response.result is not None else NULL
+    return _SentResponse(VERSION, call_id, result)
 
 
 def _response(entry: _Received | None) -> RpcResponse:
     if entry is None:
         return UNREADABLE
-    if entry.error is not None:
-        if isinstance(entry.error.data, msgspec.Raw) and bytes(entry.error.data) == b"null":
-            return RpcResponse(error=RpcError(entry.error.code, entry.error.message))
-        return RpcResponse(error=entry.error)
+    error = entry.error
+    if error is not None:
+        if isinstance(error.data, msgspec.Raw) and bytes(error.data) == b"null":
+            error = RpcError(error.code, error.message)
+        return RpcResponse(error=error)
     return UNREADABLE if isinstance(entry.result, msgspec.UnsetType) else RpcResponse(entry.result)

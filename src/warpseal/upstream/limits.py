@@ -1,5 +1,4 @@
-"""Limits of the calls to one upstream node: concurrency, calls per second, and the pauses that the
-node asks for.
+"""Limits of the calls to one upstream node: concurrency, calls per second, and pauses.
 
 Calls of the daemon itself neither wait nor count, so that callers can never delay them. A node has
 one limit for callers and another for the follower of blocks, so that neither waits for the other.
@@ -38,13 +37,13 @@ class NodeLimits(Struct, frozen=True):
 
     Durations in seconds, sizes of one response in bytes.
 
-    connect_timeout_s: time for a connection; None lets it take as long as the call.
-    max_pause_s: the longest pause that a node gets by its Retry-After.
-    has_default_pauses: a 429 without a Retry-After is a pause as well.
+    connect_timeout_s: time for a connection; None allows it as long as the call.
+    max_pause_s: longest pause that a node gets by its Retry-After.
+    has_default_pauses: true makes a 429 without a Retry-After a pause as well.
     in_flight, per_s: limits of typed calls on behalf of requests.
-    background_in_flight, background_per_s: limits of the block follower's or the indexer's calls.
+    background_in_flight, background_per_s: limits of the follower of blocks, or of the indexer.
     cooldown_s: time for which a failed node is used only if no other node is usable.
-    caller_cooldown_s: the same for typed calls on behalf of requests.
+    caller_cooldown_s: this time for typed calls on behalf of requests.
     check_timeout_s: timeout of a call for the identity or the head of a node.
     poll_s: interval at which the heads of several nodes are compared.
     """
@@ -66,8 +65,10 @@ class NodeLimits(Struct, frozen=True):
 
 
 class CallOrigin(Enum):
-    """The origin of a call: a caller of the daemon, the daemon itself (polls, refreshes), or its
-    follower of blocks.
+    """The part that makes a call.
+
+    DAEMON: the daemon itself, for polls and refreshes.
+    FOLLOWER: its follower of blocks.
     """
 
     CALLER = auto()
@@ -80,8 +81,11 @@ class UpstreamLimit:
 
     `async with` holds the slot of a call.
 
-    max_concurrency: calls in flight; per_s: starts within any one second; max_waiting: calls that
-        wait. Used from one event loop.
+    Used from one event loop.
+
+    max_concurrency: number of calls in flight.
+    per_s: number of starts within any one second.
+    max_waiting: number of calls that may wait.
     """
 
     def __init__(self, max_concurrency: int, per_s: int, max_waiting: int = MAX_WAITING) -> None:
@@ -102,19 +106,25 @@ class UpstreamLimit:
         try:
             await self._slots.acquire()
             try:
+                # Only the first of the waiting calls sleeps, so that they start in their order.
                 async with self._turn:
-                    clock = asyncio.get_running_loop().time
-                    allowed_at = (
-                        self._starts[0] + _WINDOW_S if len(self._starts) == self._per_s else clock()
-                    )
-                    if (wait_s := allowed_at - clock()) > 0:
-                        await asyncio.sleep(wait_s)
-                    self._starts.append(max(allowed_at, clock()))
+                    await self._wait_for_rate()
             except BaseException:
                 self._slots.release()
                 raise
         finally:
             self._waiting -= 1
+
+    async def _wait_for_rate(self) -> None:
+        """Wait until the oldest of the last `per_s` starts is a second ago, and add a start."""
+        clock = asyncio.get_running_loop().time
+        allowed_at = clock()
+        if len(self._starts) == self._per_s:
+            allowed_at = self._starts[0] + _WINDOW_S
+        wait_s = allowed_at - clock()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        self._starts.append(max(allowed_at, clock()))
 
     async def __aexit__(self, *_: object) -> None:
         self._slots.release()
@@ -129,10 +139,10 @@ _MAX_TEXT: Final = 64
 def parse_retry_after(
     text: str | None, unix_now_s: float, max_s: float = MAX_PAUSE_S
 ) -> float | None:
-    """Return the seconds that a Retry-After header asks to wait, at most `max_s`; None if it says
-    nothing.
+    """Return the seconds that a Retry-After header asks to wait; None if it cannot be read.
 
     text: seconds, or an HTTP date, which is compared with `unix_now_s`.
+    max_s: the longest wait that is returned.
     """
     if text is None or len(text) > _MAX_TEXT:
         return None
@@ -163,11 +173,12 @@ class RetryAfter:
         return max(0.0, self._until - now)
 
     def record_request(self, now: float, wait_s: float | None) -> None:
-        """Note that the node asks to wait; concurrent replies may say so.
+        """Note that the node asks to wait.
 
-        wait_s: None if it did not say how long.
+        wait_s: time that the node names; None if it names none.
         """
         if wait_s is None:
+            # Concurrent replies are of one pause, which only the first of them doubles.
             if self.remaining_s(now) > 0:
                 return
             self._default_s = min(_MAX_DEFAULT_PAUSE_S, self._default_s * 2 or _FIRST_PAUSE_S)
@@ -184,6 +195,7 @@ class CallRate:
     """Spreads the calls to one node over time.
 
     Used from one event loop.
+
     pause: the pause that the node asks for.
     """
 
@@ -201,7 +213,7 @@ class CallRate:
         return self._named_per_s or self._default_per_s or inf
 
     def limit(self, per_s: int) -> None:
-        """Keep to a rate that a chain names; the smallest one counts."""
+        """Keep to the rate of a chain; the smallest rate of all chains counts."""
         self._named_per_s = min(per_s, self._named_per_s or per_s)
 
     async def take(self, count: int, *, is_background: bool = False) -> None:
@@ -214,7 +226,7 @@ class CallRate:
         if self.per_s == inf:
             return
         clock = asyncio.get_running_loop().time
-        # A moment is awaited.
+        # Sleeps are as long as these calls would take: no event says that no other call waits.
         while is_background and (self._waiting or self._free_at > clock()):  # noqa: ASYNC110
             await asyncio.sleep(max(count / self.per_s, self._free_at - clock()))
         starts_at = max(clock(), self._free_at)
@@ -238,7 +250,7 @@ class CallRates:
     def of(self, endpoint: NodeEndpoint, per_s: int | None) -> CallRate:
         """Return the rate of a node.
 
-        per_s: the rate in the configuration of a chain; None if it has none.
+        per_s: rate that a chain is configured with; None if it has none.
         """
         url = endpoint.url("")
         rate = self._rates.setdefault((url.scheme, url.host, url.port), CallRate(endpoint))

@@ -91,14 +91,15 @@ class CallObserver(Protocol):
 class NodeCall(Struct, Generic[T], frozen=True):
     """One method call.
 
-    `decode` turns the raw JSON of the result into a value, or raises ValueError.
-
-    paths: below the base URL; the second is tried if the node returns 404 for the first, and so on.
-    optional: a node that lacks or forbids the method does not count as failed.
-    deprecated: newer nodes lack the method, so that the caller has another way. A node that says so
-        is not called for it again for an hour.
-    batch: the params of each call of a JSON-RPC batch, instead of `params`; `decode` then gets the
+    paths: paths below the base URL; the second is tried if the node returns 404 for the first, and
+        so on.
+    decode: function that makes the raw JSON of the result a value, or raises ValueError.
+    large: true allows the larger size of a reply.
+    optional: true if a node that lacks or forbids the method does not count as failed.
+    batch: params of each call of a JSON-RPC batch, in place of `params`; `decode` then gets the
         JSON list of the results, in that order.
+    deprecated: true if newer nodes lack the method, so that the caller has another way. A node
+        that lacks it is not called for it again for an hour.
     """
 
     method: str
@@ -137,13 +138,13 @@ class NodeReply(NamedTuple):
     @property
     def kind(self) -> str:
         """The kind of the body, for the operator."""
-        return (
-            describe_body(self.body) if len(self.body) <= _MAX_DESCRIBED_BYTES else "a large body"
-        )
+        if len(self.body) > _MAX_DESCRIBED_BYTES:
+            return "a large body"
+        return describe_body(self.body)
 
     @property
     def refuses_caller(self) -> bool:
-        """Whether the node, or its gateway, does not serve this key or address; or not this method."""
+        """Whether the node or its gateway refuses this key or address, or this method."""
         return self.status in REFUSALS_OF_CALLERS
 
     def failure(self) -> CallFailure:
@@ -158,12 +159,12 @@ class NodeReply(NamedTuple):
 class Sessions(NamedTuple):
     """HTTP sessions to nodes.
 
-    single_use: a session with a new connection for each request.
-    websockets: the session of WebSockets, which has its own limit of connections.
-
     The node may have closed a pooled connection in the meantime, and it is then unknown whether it
     received the request. A request that must not be sent twice therefore never uses a pooled
     connection.
+
+    single_use: session with a new connection for each request.
+    websockets: session of the WebSockets, which have a cap of their own.
     """
 
     pooled: aiohttp.ClientSession
@@ -197,10 +198,10 @@ def open_session() -> aiohttp.ClientSession:
 class UpstreamNode:
     """One node: its endpoint, its limits, the pause that it asks for, and the paths that work.
 
-    write_session: the session of calls that must not be sent twice; None if there are none.
-    rate: the rate of batches, with the pause that the node asks for. The nodes of several chains
-        behind a gateway share it.
-    executor: the threads that decode large replies.
+    write_session: session for calls that must not be sent twice; None if there are no such calls.
+    rate: rate of batches, with the pause that the node asks for; the nodes of several chains
+        behind one gateway share it.
+    executor: threads that decode large replies.
     """
 
     def __init__(
@@ -251,13 +252,12 @@ class UpstreamNode:
         path: str = "",
         method: str = "",
     ) -> NodeReply:
-        """Send a body and return the response.
+        """Send a body and return the response. Raises CallFailure.
 
-        is_write: the body must not be sent twice.
-        max_bytes: the largest response; None for the size in the limits.
-        path: the path below the URL of the node.
-        method: the method of the call, for the trace of the request.
-        Raises CallFailure.
+        max_bytes: largest size of the response; None stands for that of the limits.
+        is_write: true if the body must not be sent twice.
+        path: path below the URL of the node.
+        method: name of the call in the trace of the request.
         """
         trace = active_trace()
         if trace is None:
@@ -370,25 +370,23 @@ class UpstreamNode:
         raise CallFailure(NodeFailure.TIMEOUT, f"no reply within {timeout_s:g} s")
 
     def check_pause(self, origin: CallOrigin) -> None:
-        """Raise CallFailure if this call is the follower's and the node asked for a pause that is
-        not over.
-        """
+        """Raise CallFailure if the node asked for a pause, and this call is the follower's."""
         if origin is CallOrigin.FOLLOWER and (left_s := self.pause_s) > 0:
             detail = f"the node asked for no requests for another {left_s:.0f} s"
             raise CallFailure(NodeFailure.BUSY, detail, blames_node=False)
 
     def check_method(self, call: NodeCall[Any]) -> None:
-        """Raise MethodMissing if the call's method is deprecated, and the node lacked it within the
-        last hour.
-        """
-        if call.deprecated and asyncio.get_running_loop().time() < self._missing_until.get(
-            call.method, 0.0
-        ):
+        """Raise MethodMissing if the node lacked a deprecated method within the last hour."""
+        if not call.deprecated:
+            return
+        missing_until = self._missing_until.get(call.method, 0.0)
+        if asyncio.get_running_loop().time() < missing_until:
             raise MethodMissing(0, f"the node lacks {call.method}")
 
     async def _try_paths(self, call: NodeCall[T]) -> T:
         working_path = self._working_paths.get(call.paths)
-        for path in call.paths if working_path is None else (working_path,):
+        paths = call.paths if working_path is None else (working_path,)
+        for path in paths:
             try:
                 result = await self._send(call, path)
             except CallFailure as error:
@@ -406,10 +404,9 @@ class UpstreamNode:
         if self._session.closed:
             # A lookup that goes on without its callers is under way while the daemon stops.
             raise CallFailure(NodeFailure.REFUSED, "the daemon stops", blames_node=False)
-        calls = [
-            RpcCall(call.method, msgspec.Raw(msgspec.json.encode(params)))
-            for params in call.batch or (call.params,)
-        ]
+        params_of_calls = call.batch or (call.params,)
+        encoded = [msgspec.Raw(msgspec.json.encode(params)) for params in params_of_calls]
+        calls = [RpcCall(call.method, params) for params in encoded]
         body = encode_numbered_calls(dict(enumerate(calls, 1)))
         limit = self._limits.max_large_bytes if call.large else self._limits.max_bytes
         try:
@@ -420,16 +417,16 @@ class UpstreamNode:
             # The node closed an idle connection while the request was written. All typed calls only
             # read.
             reply = await self.post(body, None, limit, path=path, method=call.method)
-        return await run_decoder(
-            partial(self._decode, call, reply), len(reply.body), self._executor
-        )
+        decode = partial(self._decode, call, reply)
+        return await run_decoder(decode, len(reply.body), self._executor)
 
     def _decode(self, call: NodeCall[T], reply: NodeReply) -> T:
         """Return the decoded result. Runs on a worker thread if the reply is large."""
         if reply.status == _TOO_MANY_REQUESTS:
             # A gateway returned this, whatever the body says, and not the node.
             raise reply.failure()
-        responses = decode_responses(reply.body, range(1, 1 + (len(call.batch) or 1))).values()
+        call_count = len(call.batch) or 1
+        responses = decode_responses(reply.body, range(1, 1 + call_count)).values()
         errors = [response.error for response in responses if response.error is not None]
         refusal = next((error for error in errors if error is not UNREADABLE.error), None)
         if refusal is not None:
@@ -442,8 +439,9 @@ class UpstreamNode:
         if errors:
             raise unreadable_reply(reply)
         results = [bytes(response.result or b"null") for response in responses]
+        result = b"[" + b",".join(results) + b"]" if call.batch else results[0]
         try:
-            return call.decode(b"[" + b",".join(results) + b"]" if call.batch else results[0])
+            return call.decode(result)
         except (ValueError, RecursionError) as reason:
             detail = self.endpoint.scrub(str(reason))
         raise CallFailure(NodeFailure.BAD_ANSWER, detail)
@@ -458,9 +456,7 @@ class UpstreamNode:
 
 
 async def run_decoder(decode: Callable[[], T], size_bytes: int, executor: Executor | None) -> T:
-    """Return the result of a function; on a thread of the executor if it decodes so much that the
-    loop would wait.
-    """
+    """Return the result of a function, run on a thread if it decodes more than INLINE_BYTES."""
     if size_bytes <= INLINE_BYTES:
         return decode()
     return await asyncio.get_running_loop().run_in_executor(executor, decode)
@@ -482,6 +478,6 @@ def unreadable_reply(reply: NodeReply) -> CallFailure:
 
 
 def _content_type(response: aiohttp.ClientResponse) -> str:
-    """Return the type of a body; JSON if it is missing, or no text that a header of ours can carry."""
+    """Return the type of a body; JSON if it is missing, or not fit for a header of ours."""
     header = response.headers.get("Content-Type", JSON)[:_MAX_TYPE_CHARACTERS]
     return header if header.isascii() and header.isprintable() else JSON

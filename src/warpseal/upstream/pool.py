@@ -1,5 +1,4 @@
-"""A list of upstream nodes used as one: which belong here, which are up, which lag, and so the
-order to try them in.
+"""A list of upstream nodes used as one node: their identity, state and head, and so their order.
 
 A node that fails is on cooldown for a while: then it is called only if no other node is usable. The
 identity of a node (a network id, or the chain id of an EVM) is a strategy; a node of another
@@ -44,8 +43,7 @@ _WARN_AGAIN_AFTER_S: Final = 60.0
 _SINGLE_POLL_S: Final = 15.0
 _RECHECK_S: Final = 60.0
 _RECHECK_UNKNOWN_S: Final = 600.0
-# A call is not sent to a node of another network: to ask it again for its network costs the caller
-# little.
+# No call is sent to a node of another network. Reading its network again costs a caller little.
 _WRONG_COOLDOWN_S: Final = 5.0
 _CONTRADICTION_COOLDOWN_S: Final = 60.0
 
@@ -53,10 +51,9 @@ _CONTRADICTION_COOLDOWN_S: Final = 60.0
 class NodeResult(Struct, Generic[T], frozen=True):
     """The result of one node of the list: `value`, or a failure.
 
-    display: scheme, host, port; for operators only.
-
-    disagrees: the node contradicted others in the last minute.
-    reply: instead of a value, for operators only.
+    display: scheme, host and port of the node, for operators only.
+    disagrees: true if the node contradicted others in the last minute.
+    reply: text of the reply in place of a value, for operators only.
     """
 
     position: int
@@ -70,7 +67,8 @@ class NodeResult(Struct, Generic[T], frozen=True):
 class HeadGrowth(Struct, frozen=True):
     """The growth of a chain, by the moving window of its nodes.
 
-    lag_blocks, eta_s: lag and remaining time of the node that lags most.
+    lag_blocks: number of blocks that the slowest node lacks.
+    eta_s: seconds until that node has them.
     """
 
     blocks_s: float | None
@@ -82,12 +80,11 @@ class PoolNode:
     """One node of a pool, and its state there: a node that fails for one chain may serve others.
 
     position: place in the operator's list, from 0, by which logs and metrics name the node.
-    display: text for the log.
+    display: scheme, host and port, for the log.
     failure: reason why the node cannot be used now; None if it can.
     mismatch: reason why the node does not belong here; None if it may.
-    is_verified: the identity of the node is known to be right.
-    head: the highest block that the node is known to have.
-    head_rate: growth of the head.
+    is_verified: true once the identity of the node is known to be right.
+    head: highest block that the node is known to have; head_rate: growth of the head.
     """
 
     def __init__(self, position: int, node: UpstreamNode, pool: NodePool[Any]) -> None:
@@ -107,22 +104,18 @@ class PoolNode:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it did not reply yet, or not lately, and may do so."""
+        """Whether the node did not reply yet, or not lately, and may do so."""
         return self.failure is not None and self.mismatch is None
 
     @property
     def is_contradicting(self) -> bool:
-        """Whether it contradicted other nodes in the last minute."""
+        """Whether the node contradicted other nodes in the last minute."""
         return loop_time() < self.node.cooldown_until
 
     def is_on_cooldown(self, origin: CallOrigin = CallOrigin.DAEMON) -> bool:
-        """Return whether calls of this origin try other nodes first: it failed, or wants no
-        requests.
-        """
-        return (
-            max(self.failed_at + self._pool.cooldown_s(self, origin), self.node.cooldown_until)
-            > loop_time()
-        )
+        """Return whether calls of this origin try other nodes first, since this node failed."""
+        failure_ends_at = self.failed_at + self._pool.cooldown_s(self, origin)
+        return max(failure_ends_at, self.node.cooldown_until) > loop_time()
 
     def set_head(self, height: int) -> None:
         """Set the head; the blocks since the last one count for the rate."""
@@ -159,28 +152,26 @@ class PoolNode:
         return result
 
     def log_failure(self, failure: PublicFailure, method: str, detail: str) -> None:
-        """Log a failure: as a warning once, and again if it is another one, or after a minute."""
-        last = self._failure_logged
-        is_new = (
-            last is None or last[0] is not failure or loop_time() - last[1] >= _WARN_AGAIN_AFTER_S
-        )
-        if is_new:
+        """Log a failure: as a warning once, and again if its kind changes, or after a minute."""
+        level = logging.DEBUG
+        if self._is_to_warn(failure):
             self._failure_logged = (failure, loop_time())
-        level = logging.WARNING if is_new else logging.DEBUG
-        self.log_event(
-            level,
-            "upstream node failed",
-            method,
-            f"{failure.value}: {detail}" if detail else failure.value,
-        )
+            level = logging.WARNING
+        reply = f"{failure.value}: {detail}" if detail else failure.value
+        self.log_event(level, "upstream node failed", method, reply)
+
+    def _is_to_warn(self, failure: PublicFailure) -> bool:
+        if self._failure_logged is None:
+            return True
+        last_failure, logged_at = self._failure_logged
+        return last_failure is not failure or loop_time() - logged_at >= _WARN_AGAIN_AFTER_S
 
     def log_success(self) -> None:
         """Log that a node whose failure was logged works again."""
         if self._failure_logged is not None:
             self._failure_logged = None
-            log.info(
-                "upstream node works again", extra={"node": self.display, "position": self.position}
-            )
+            fields = {"node": self.display, "position": self.position}
+            log.info("upstream node works again", extra=fields)
 
     def log_event(self, level: int, event: str, method: str, reply: str) -> None:
         """Log what happened to a call of this node."""
@@ -199,10 +190,11 @@ class NodePool(Generic[IdentityT]):
 
     Used from one event loop, by concurrent calls.
 
-    learn_identity: awaited before the first call while the expected identity is unknown, if other
-        nodes decide it.
-    on_contradiction: takes the position of a node that contradicted others, and the method.
-    has_blocks: a node has shown a block of the chain since the start.
+    has_blocks: true once a node has shown a block of the chain since the start.
+    learn_identity: function that other nodes' identity is learnt with, awaited before a call while
+        the expected identity is unknown; None if the nodes of this pool decide it.
+    on_contradiction: function that gets the position of a node that contradicted others, and the
+        method.
     """
 
     node_type: ClassVar[type[PoolNode]] = PoolNode
@@ -245,17 +237,15 @@ class NodePool(Generic[IdentityT]):
         return max((node.head or 0 for node in self.nodes), default=0)
 
     def mismatches(self) -> dict[int, str]:
-        """Return why nodes are refused for good, by position: they are of another network or chain."""
+        """Return by position why nodes are of another network or chain, and so never used."""
         return {node.position: node.mismatch for node in self.nodes if node.mismatch is not None}
 
     def failures(self) -> dict[int, str]:
-        """Return why nodes cannot be used now, by position."""
+        """Return by position why nodes cannot be used now."""
         return {node.position: node.failure for node in self.nodes if node.failure is not None}
 
     def head_growth(self) -> HeadGrowth:
-        """Return how fast the chain grows, and when the node that lags most has the block that is
-        the highest now.
-        """
+        """Return the growth of the chain, and the lag of its slowest node."""
         now = loop_time()
         heads = sorted(
             (node.head, node.head_rate.rate(now) or 0.0)
@@ -266,13 +256,11 @@ class NodePool(Generic[IdentityT]):
             return HeadGrowth(None, None, None)
         (lowest, rate), (highest, growth) = heads[0], heads[-1]
         lag_blocks = highest - lowest
-        return HeadGrowth(
-            growth or None, lag_blocks, lag_blocks / rate if lag_blocks and rate else None
-        )
+        eta_s = lag_blocks / rate if lag_blocks and rate else None
+        return HeadGrowth(growth or None, lag_blocks, eta_s)
 
     async def candidates(self, origin: CallOrigin = CallOrigin.DAEMON) -> list[PoolNode]:
-        """Return the nodes that may be called, best first: those that are not on cooldown, then the
-        higher heads.
+        """Return the nodes that may be called: those not on cooldown first, then higher heads.
 
         A node that has shown a client a block comes before those that do not have that block.
         """
@@ -295,14 +283,13 @@ class NodePool(Generic[IdentityT]):
     # What calls reveal about their nodes.
 
     def cooldown_s(self, node: PoolNode, origin: CallOrigin) -> float:
-        """Return for how long calls of this origin try other nodes first after a failure of a node."""
+        """Return the seconds for which calls of an origin avoid a node after its failure."""
         if not self.identity.is_required and node.mismatch is not None:
             return _WRONG_COOLDOWN_S
-        return (
-            self._limits.caller_cooldown_s
-            if origin is CallOrigin.CALLER
-            else self._limits.cooldown_s
-        )
+        # Callers wait longer, so that a call of the daemon finds out first if the node works again.
+        if origin is CallOrigin.CALLER:
+            return self._limits.caller_cooldown_s
+        return self._limits.cooldown_s
 
     def note_failure(self, node: PoolNode, error: CallFailure, method: str = "") -> None:
         """Note that a node gave no reply.
@@ -318,8 +305,9 @@ class NodePool(Generic[IdentityT]):
         node.log_failure(error.failure.public, method, error.detail)
 
     def note_success(self, node: PoolNode) -> None:
-        """Note that a node replied; one whose identity has to be verified first stays unused until
-        then.
+        """Note that a node replied.
+
+        If its identity has to be verified first, the node stays unused until then.
         """
         if node.failure is not None and (node.is_verified or not self.identity.is_required):
             node.failure = None
@@ -332,8 +320,9 @@ class NodePool(Generic[IdentityT]):
         node.set_head(max(node.head or 0, height))
 
     def note_contradiction(self, node: PoolNode, method: str, detail: str) -> None:
-        """Put a node that contradicted others on cooldown for a minute, in all lists that name it,
-        and report it.
+        """Put a node on cooldown for a minute, in all lists that name it, and report it.
+
+        detail: difference of its reply to those of the nodes that agree.
         """
         level = logging.DEBUG if node.is_contradicting else logging.WARNING
         node.node.cooldown_until = loop_time() + _CONTRADICTION_COOLDOWN_S
@@ -357,12 +346,7 @@ class NodePool(Generic[IdentityT]):
 
     async def check(self) -> None:
         """Verify the nodes that are due, concurrently once the identity of the chain is known."""
-        now = loop_time()
-        due = [
-            node
-            for node in self.nodes
-            if (node.failure is not None or node.verified_until < now) and not node.node.pause_s
-        ]
+        due = [node for node in self.nodes if self._is_check_due(node)]
         if self.identity.expected is None:
             # The first node that replies decides the identity, so the operator's order counts.
             for node in due:
@@ -370,13 +354,16 @@ class NodePool(Generic[IdentityT]):
         else:
             await _for_all(self._verify, due)
 
+    def _is_check_due(self, node: PoolNode) -> bool:
+        if node.node.pause_s:
+            return False
+        return node.failure is not None or node.verified_until < loop_time()
+
     async def verify_for_call(self, node: PoolNode) -> None:
         """Read the identity of a node that need not report one, if it is due.
 
-        Raises CallFailure if it is foreign.
-
-        The last identity that it reported holds until it reports another one, and serves concurrent
-        calls.
+        Raises CallFailure if the node is of another network. The last identity that the node
+        reported holds until it reports another one, and serves concurrent calls.
         """
         if self.identity.is_required or self.identity.expected is None:
             return
@@ -443,10 +430,9 @@ class NodePool(Generic[IdentityT]):
         path: str = "",
         method: str = "",
     ) -> NodeReply:
-        """Send a body to a node, and note whether it can serve requests.
+        """Send a body to a node, and note whether it can serve requests. Raises CallFailure.
 
-        method: the method of the call, for the trace.
-        Raises CallFailure.
+        method: name of the call in traces.
         """
         try:
             reply = await node.node.post(
@@ -471,10 +457,10 @@ class NodePool(Generic[IdentityT]):
         *,
         is_read: bool,
     ) -> NodeReply | NodeFailure | None:
-        """Return the first final reply, else the last one, else the last failure; None if there are
-        no nodes.
+        """Return the first final reply, else the last one, else the last failure.
 
         A call that a node may have executed is not sent to a second one, unless it only reads.
+        Returns None if there are no nodes.
         """
         until = loop_time() + timeout_s
         failure, reply = None, None
@@ -483,11 +469,10 @@ class NodePool(Generic[IdentityT]):
                 reply = await send(node, until - loop_time())
             except CallFailure as error:
                 failure = error.failure
-                if (
-                    failure is NodeFailure.TOO_LARGE
-                    or (error.was_sent and not is_read)
-                    or loop_time() >= until
-                ):
+                may_be_executed = error.was_sent and not is_read
+                # Another node would return as much.
+                is_too_large = failure is NodeFailure.TOO_LARGE
+                if may_be_executed or is_too_large or loop_time() >= until:
                     break
                 continue
             if is_final(node, reply):
@@ -531,8 +516,7 @@ class NodePool(Generic[IdentityT]):
         is_final: Callable[[T], bool],
         origin: CallOrigin = CallOrigin.CALLER,
     ) -> list[T]:
-        """Return the results of attempts at one node after another, up to the first final one; at
-        least one.
+        """Return the results of attempts at one node after another, up to the first final one.
 
         Raises NodeUnavailable if the attempt fails at all nodes.
         """
@@ -560,10 +544,8 @@ class NodePool(Generic[IdentityT]):
             try:
                 value = await node.call(call)
             except (CallFailure, RpcRefusal) as error:
-                failure, reply = (
-                    attempt_of(node, error).failure,
-                    describe_reply(node, call.method, error),
-                )
+                failure = attempt_of(node, error).failure
+                reply = describe_reply(node, call.method, error)
             return NodeResult(
                 node.position, node.display, value, failure, node.is_contradicting, reply
             )
@@ -571,21 +553,20 @@ class NodePool(Generic[IdentityT]):
         return tuple(await asyncio.gather(*map(result_of, self.nodes)))
 
     async def values(self, call: NodeCall[T]) -> tuple[T, ...]:
-        """Return the results of all nodes that have one, in the operator's order.
+        """Return the results of all nodes that have a result, in the operator's order.
 
-        Raises NodeUnavailable if none.
+        Raises NodeUnavailable if no node has.
         """
         results = await self.call_all(call)
         values = tuple(result.value for result in results if result.value is not None)
-        if not values:
-            failed = [
-                NodeAttempt(result.position, result.failure)
-                for result in results
-                if result.failure is not None
-            ]
-            replies = [result.reply for result in results if result.reply]
-            raise NodeUnavailable(call.method, failed, replies)
-        return values
+        if values:
+            return values
+        attempts: list[NodeAttempt] = []
+        for result in results:
+            if result.failure is not None:
+                attempts.append(NodeAttempt(result.position, result.failure))
+        replies = [result.reply for result in results if result.reply]
+        raise NodeUnavailable(call.method, attempts, replies)
 
     async def distinct(self, call: NodeCall[T]) -> tuple[T, ...]:
         """Return the distinct results of the nodes, in the operator's order; possibly none."""
@@ -606,13 +587,15 @@ def describe_reply(node: PoolNode, method: str, error: CallFailure | RpcRefusal)
 
 
 def refusal_of(error: CallFailure | RpcRefusal, *, is_optional: bool) -> RpcRefusal | None:
-    """Return the refusal that an error is: a status in reply to an optional call says that the
-    method is missing.
+    """Return the refusal that an error is; None if it is none.
+
+    is_optional: true makes an HTTP status the refusal of a missing method.
     """
     if isinstance(error, RpcRefusal):
         return error
-    is_missing = is_optional and error.status is not None
-    return MethodMissing(0, f"HTTP status {error.status}") if is_missing else None
+    if is_optional and error.status is not None:
+        return MethodMissing(0, f"HTTP status {error.status}")
+    return None
 
 
 def find_final_error(
@@ -622,15 +605,15 @@ def find_final_error(
     *,
     is_optional: bool,
 ) -> RpcRefusal | NodeUnavailable:
-    """Return the error of a call that no node answered: the best informed refusal, else
-    NodeUnavailable.
+    """Return the best informed refusal of a call that no node answered, else NodeUnavailable.
 
-    A node may lag, so one that knows less never overrules one that knows more.
+    A node may lag, so a node that knows less never overrules a node that knows more.
     """
     ahead = [refusal for refusal in refusals if isinstance(refusal, HeightAhead)]
     if ahead:
         return max(ahead, key=lambda refusal: refusal.tip)
-    for kind in (NotFoundByNode, MethodMissing) if is_optional else (NotFoundByNode,):
+    kinds = (NotFoundByNode, MethodMissing) if is_optional else (NotFoundByNode,)
+    for kind in kinds:
         for refusal in refusals:
             if isinstance(refusal, kind):
                 return refusal

@@ -1,5 +1,4 @@
-"""The response of a base URL to one JSON-RPC call, for the operator: status, class of the body, and
-its usual meaning.
+"""The response of a base URL to one JSON-RPC call, for the operator, with its usual meaning.
 
 No part of the URL beyond host and port and no part of a body is returned: both may hold keys.
 """
@@ -25,6 +24,12 @@ _NOT_FOUND: Final = 404
 # No date is longer.
 _MAX_DATE_LENGTH: Final = 64
 _HALF_A_SECOND_S: Final = 0.5
+_NO_NODE: Final = "something else than a node answers: check the base URL"
+_MEANINGS_OF_BODIES: Final = {
+    RESULT_BODY: "",
+    ERROR_BODY: "the node has the API disabled, or is still starting",
+    "HTML": "a web page answers, not a node: check the base URL",
+}
 _MEANINGS: Final = {
     401: (
         "the node or its gateway wants a key: set query-parameters or http-headers, or correct"
@@ -44,11 +49,11 @@ _MEANINGS: Final = {
 class EndpointResponse:
     """The response of one base URL.
 
-    status: None without an HTTP response; body: its class.
-
-    meaning: the usual cause and advice, empty if all is well.
-    clock_offset_s: the server's clock minus this machine's, exact to a second; None if its response
-        has no date.
+    status: HTTP status; None without an HTTP response.
+    body: kind of the body.
+    meaning: usual meaning of the response and advice; "" if all is well.
+    clock_offset_s: server's clock minus this machine's clock, exact to a second; None if the
+        response has no date.
     """
 
     status: int | None
@@ -70,7 +75,7 @@ async def probe_endpoint(
 ) -> EndpointResponse:
     """Call a method below a base URL, at the first path that exists.
 
-    params: None for an empty object. Never raises.
+    Never raises. params: params of the call; None stands for an empty object.
     """
     json_params = {} if params is None else params
     call = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": json_params})
@@ -95,40 +100,34 @@ async def _probe_path(
         ):
             offset_s = _clock_offset_s(response.headers.get("Date"), (sent_at + time.time()) / 2)
             content = await read_body(response, _MAX_BODY_BYTES)
-            body = (
-                "a large body" if content is None else describe_body(content.removeprefix(BOM_UTF8))
-            )
-            return EndpointResponse(
-                response.status, body, _meaning(response.status, body), offset_s
-            )
+            body = "a large body"
+            if content is not None:
+                body = describe_body(content.removeprefix(BOM_UTF8))
+            meaning = _meaning(response.status, body)
+            return EndpointResponse(response.status, body, meaning, offset_s)
     except TimeoutError:
-        return EndpointResponse(
-            None, "no answer in time", "a firewall drops the packets, or the node is overloaded"
-        )
+        meaning = "a firewall drops the packets, or the node is overloaded"
+        return EndpointResponse(None, "no answer in time", meaning)
     except aiohttp.ClientConnectorDNSError:
-        return EndpointResponse(
-            None, "unknown host name", "check the host of the base URL, and the name server"
-        )
+        meaning = "check the host of the base URL, and the name server"
+        return EndpointResponse(None, "unknown host name", meaning)
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
         meaning = (
             "the port speaks no TLS (use http://), or its certificate is not valid for this host"
         )
         return EndpointResponse(None, "TLS failed", meaning)
     except aiohttp.ClientConnectorError:
-        return EndpointResponse(
-            None, "connection refused", "no process listens there: is the node up, the port right?"
-        )
+        meaning = "no process listens there: is the node up, the port right?"
+        return EndpointResponse(None, "connection refused", meaning)
     except (aiohttp.ClientError, OSError, ValueError):
-        return EndpointResponse(
-            None,
-            "no HTTP response",
-            "the port speaks TLS (use https://), or is not that of the API",
-        )
+        meaning = "the port speaks TLS (use https://), or is not that of the API"
+        return EndpointResponse(None, "no HTTP response", meaning)
 
 
 def _clock_offset_s(date: str | None, unix_now_s: float) -> float | None:
-    """Return the difference of a Date header, which has whole seconds, to the time at which it was
-    written.
+    """Return the difference of a Date header to the time at which it was written.
+
+    A Date has whole seconds, so that half a second is its best guess.
     """
     if date is None or len(date) > _MAX_DATE_LENGTH:
         return None
@@ -141,15 +140,11 @@ def _clock_offset_s(date: str | None, unix_now_s: float) -> float | None:
 
 def _meaning(status: int, body: str) -> str:
     if is_success(status):
-        return {
-            RESULT_BODY: "",
-            ERROR_BODY: "the node has the API disabled, or is still starting",
-            "HTML": "a web page answers, not a node: check the base URL",
-        }.get(body, "something else than a node answers: check the base URL")
+        return _MEANINGS_OF_BODIES.get(body, _NO_NODE)
     if 300 <= status < 400:
         return "the base URL is redirected, which is not followed: use the address that it leads to"
     if status >= 500:
         return (
             "the gateway does not reach the node, or the node is starting: wait, or look at its log"
         )
-    return _MEANINGS.get(status, "something else than a node answers: check the base URL")
+    return _MEANINGS.get(status, _NO_NODE)

@@ -1,5 +1,4 @@
-"""Replies of several nodes to one question: which of them agree, and which contradict the others;
-pure.
+"""Agreement and contradiction among the replies of several nodes to one question; pure.
 
 The chain goes on while nodes are called, so different replies may be of different heights. They are
 a contradiction only if no heights explain the difference, or if both nodes were at the same height.
@@ -25,8 +24,8 @@ _DIGEST_DIGITS: Final = 12
 class Difference(Enum):
     """How two replies differ.
 
-    HEIGHT: as the state of one height may differ from that of another.
-    CONFLICT: as no two heights do.
+    HEIGHT: the state at one height may differ so from the state at another.
+    CONFLICT: no two heights explain the difference.
     """
 
     NONE = auto()
@@ -41,9 +40,9 @@ class Reply(Struct, Generic[T], frozen=True):
     """The reply of one node.
 
     position: place of the node in the configured list, from 0.
-    value: the record; None if the node has no such record.
-    height: height of the node's last accepted block, if it was the same before and after the reply;
-        None otherwise.
+    value: None if the node has no such record.
+    height: height of the node's last accepted block before and after the reply; None if it is
+        unknown or changed in between.
     """
 
     position: int
@@ -53,9 +52,11 @@ class Reply(Struct, Generic[T], frozen=True):
 
 def find_difference(first: Reply[T], second: Reply[T], compare: Compare[T]) -> Difference:
     """Return how two replies differ. A record that one node lacks may be too new for it."""
+    if first.value is second.value:
+        return Difference.NONE
     if first.value is None or second.value is None:
-        return Difference.NONE if first.value is second.value else Difference.HEIGHT
-    return Difference.NONE if first.value is second.value else compare(first.value, second.value)
+        return Difference.HEIGHT
+    return compare(first.value, second.value)
 
 
 def agree(first: Reply[T], second: Reply[T], compare: Compare[T]) -> bool:
@@ -94,32 +95,39 @@ def classify_replies(replies: Iterable[Reply[T]], compare: Compare[T]) -> list[l
 def find_agreement(
     replies: Iterable[Reply[T]], quorum: int, compare: Compare[T]
 ) -> list[Reply[T]] | None:
-    """Return the largest class of at least `quorum` replies, the first of equal ones; None if there
-    is none.
+    """Return the largest class of equal replies; None if it has fewer than `quorum`.
 
-    A record that a class knows wins over an equally large class that lacks it: nodes that lag
-    overrule no others.
+    A class that has the record wins over an equally large class that lacks it, since nodes that
+    lag overrule no others; otherwise the first of equally large classes wins.
     """
-    classes = classify_replies(replies, compare)
-    largest = max(
-        classes, key=lambda members: (len(members), members[0].value is not None), default=[]
-    )
+
+    def rank(members: list[Reply[T]]) -> tuple[int, bool]:
+        return len(members), members[0].value is not None
+
+    largest = max(classify_replies(replies, compare), key=rank, default=[])
     return largest if len(largest) >= quorum else None
 
 
 def count_lacking(
     replies: Iterable[Reply[T]], quorum: int, unasked: int, compare: Compare[T]
 ) -> int:
-    """Return how many more nodes have to be asked for `quorum` equal replies, at most `unasked`.
+    """Return the number of nodes that have to be asked yet for `quorum` equal replies.
 
     Nodes that lack a record do not end the search as long as enough others may have it.
+
+    unasked: number of nodes that were not asked; the result is at most this.
     """
-    classes = classify_replies(replies, compare)
-    most = max((len(members) for members in classes if members[0].value is not None), default=0)
-    lacking_it = max((len(members) for members in classes if members[0].value is None), default=0)
-    if most >= quorum or (lacking_it >= quorum and most + unasked < quorum):
+    most_equal, without_record = 0, 0
+    for members in classify_replies(replies, compare):
+        if members[0].value is None:
+            without_record = len(members)
+        else:
+            most_equal = max(most_equal, len(members))
+    if most_equal >= quorum:
         return 0
-    return min(unasked, quorum - most)
+    if without_record >= quorum and most_equal + unasked < quorum:
+        return 0
+    return min(unasked, quorum - most_equal)
 
 
 def are_explicable(replies: Sequence[Reply[T]], compare: Compare[T]) -> bool:
@@ -131,14 +139,17 @@ def are_explicable(replies: Sequence[Reply[T]], compare: Compare[T]) -> bool:
 
 
 def find_quorum_height(heights: Collection[int], quorum: int) -> int | None:
-    """Return the highest height that `quorum` nodes have reached; None if there are fewer heights."""
-    return sorted(heights, reverse=True)[quorum - 1] if len(heights) >= quorum else None
+    """Return the highest height that `quorum` nodes have reached; None if fewer have a height."""
+    if len(heights) < quorum:
+        return None
+    return sorted(heights, reverse=True)[quorum - 1]
 
 
 class _Claim(NamedTuple):
     """A height that one node reported.
 
-    agreed: the height that enough nodes had reached then; at: time in seconds.
+    agreed: height that enough nodes had reached at the time of the report.
+    at: time of the report, seconds.
     """
 
     height: int
@@ -147,11 +158,12 @@ class _Claim(NamedTuple):
 
 
 class HeightClaims:
-    """The heights that nodes report before enough other nodes have reached them.
+    """The heights that single nodes report, until enough other nodes reach them.
 
     A node may be ahead of the others, but then they follow.
-    quorum: the number of nodes that is enough. Only so many other nodes judge a node, not fewer.
-    grace_s: the time that they may take to follow while their height grows.
+
+    quorum: number of nodes that are enough; a node is judged by so many others, not by fewer.
+    grace_s: time that the others may take to follow while their height grows.
     """
 
     def __init__(self, quorum: int, grace_s: float) -> None:
@@ -160,10 +172,13 @@ class HeightClaims:
         self._claims: dict[tuple[str, int], _Claim] = {}
 
     def update(self, method: str, heights: Mapping[int, int], agreed: int, now: float) -> list[int]:
-        """Note heights by the position of nodes; return the nodes that reported what the others do
-        not reach.
+        """Note the heights of nodes; return the nodes whose earlier height the others do not reach.
+
+        heights: height by the position of the node.
         """
         forging: list[int] = []
+        # The agreed height needs `quorum` nodes beside the judged one: of fewer, the nodes that are
+        # behind could be the liars.
         if len(heights) <= self._quorum:
             for position in heights:
                 self._claims.pop((method, position), None)
@@ -181,7 +196,7 @@ class HeightClaims:
 
 
 def make_digest(value: object) -> str:
-    """Return a short digest of an reply, by which an operator distinguishes replies."""
+    """Return a short digest of a reply, by which an operator distinguishes replies."""
     return sha256(msgspec.msgpack.encode(value)).hexdigest()[:_DIGEST_DIGITS]
 
 
@@ -195,7 +210,8 @@ def compare_grown(first: Sequence[Hashable], second: Sequence[Hashable]) -> Diff
     before, after = set(first), set(second)
     if before == after:
         return Difference.NONE
-    return Difference.HEIGHT if before < after or after < before else Difference.CONFLICT
+    has_grown = before < after or after < before
+    return Difference.HEIGHT if has_grown else Difference.CONFLICT
 
 
 def compare_amounts(first: T, second: T) -> Difference:
