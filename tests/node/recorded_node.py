@@ -1,6 +1,4 @@
-"""A loopback HTTP node that answers JSON-RPC from the recordings of a local network, or as a test
-configures it.
-"""
+"""A loopback HTTP node that answers JSON-RPC from recordings, or as a test configures it."""
 
 from __future__ import annotations
 
@@ -47,11 +45,11 @@ class RefusedCall(Exception):
 
 @dataclass
 class RecordedNode:
-    """replies: by method, what a test wants instead; a value, or a function of the params, which
-    may be async.
+    """A node that answers JSON-RPC from the recordings of a local network.
 
-    A reply that is a web.Response is sent as it is.
-    paths: what is served; others are 404.
+    replies: replies by method in place of the recorded ones: a value, or a function of the params,
+        which may be async. A reply that is a web.Response is sent as it is.
+    paths: beginnings of the paths that are served; others are 404.
     """
 
     replies: dict[str, Any] = field(default_factory=dict)
@@ -119,9 +117,8 @@ def _same(entry: Mapping[str, Any], path: str, params: Params) -> bool:
 
 
 def _validated_by(blockchain_id: str) -> Any:
-    """No recording has this call; the reply is in the recorded getBlockchains, the error in the
-    node's source.
-    """
+    # No recording has this call: the reply is in the recorded getBlockchains, the error in the
+    # source of the node.
     for chain in _blockchains():
         if chain["id"] == blockchain_id:
             return {"subnetID": chain["subnetID"]}
@@ -163,9 +160,7 @@ def node_id(text: str) -> NodeID:
 
 @asynccontextmanager
 async def serve_nodes(*nodes: RecordedNode) -> AsyncIterator[list[str]]:
-    """Serve each node on a loopback port of its own; yield their base URLs, which are also their
-    `uri`.
-    """
+    """Serve each node on a loopback port; yield their base URLs, which are also their `uri`."""
     async with AsyncExitStack() as stack:
         for node in nodes:
             app = web.Application()

@@ -46,10 +46,11 @@ async def test_validations_of_an_l1_have_their_own_ids_and_are_inactive_without_
 
 async def test_a_permissioned_validation_has_its_transactions_id_and_is_always_active() -> None:
     async with open_upstream(RecordedNode()) as upstream:
-        (one,) = await upstream.platform.current_validations(PERMISSIONED)
+        (validation,) = await upstream.platform.current_validations(PERMISSIONED)
         of_primary = await upstream.platform.current_validations(PRIMARY_NETWORK)
-    assert one.validation_id == parse_id("X2hDqLb8ktrjRYVsWASrnoa8viHnrjBf3THGc5HaZNWAS7g58")
-    assert (one.start_unix_s, one.is_l1, one.is_active) == (1_795_226_562, False, True)
+    assert validation.validation_id == parse_id("X2hDqLb8ktrjRYVsWASrnoa8viHnrjBf3THGc5HaZNWAS7g58")
+    assert validation.start_unix_s == 1_795_226_562
+    assert (validation.is_l1, validation.is_active) == (False, True)
     assert len(of_primary) == 3
 
 

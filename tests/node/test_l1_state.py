@@ -123,10 +123,8 @@ async def test_nodes_below_the_height_prove_nothing() -> None:
         validation = await upstream.platform.l1_validator(REGISTERED, 12)
         assert validation is not None
         assert validation.state is not None
-        assert {
-            validation.height
-            for validation in await upstream.platform.l1_validator_each(REGISTERED)
-        } == {10, 19}
+        validations = await upstream.platform.l1_validator_each(REGISTERED)
+        assert {validation.height for validation in validations} == {10, 19}
     async with open_upstream(behind) as upstream:
         assert await upstream.platform.l1_validator(REGISTERED, 12) is None
 

@@ -1,6 +1,4 @@
-"""Nodes that lack methods: newer ones the deprecated methods, which have other ways, and liars all
-methods.
-"""
+"""Nodes that lack methods: newer nodes lack deprecated methods, and liars lack all."""
 
 from __future__ import annotations
 

@@ -15,18 +15,16 @@ from warpseal.node import state
 from warpseal.upstream.errors import NodeUnavailable
 
 ADDRESS = "P-custom18jma8ppw3nhx5r4ap8clazz0dps7rv5u9xde7p"
-TEXTS = [
-    checked_hex(
-        b"\x00\x00"
-        + bytes([number // 256, number % 256]) * 16
-        + bytes(4)
-        + bytes(32)
-        + (7).to_bytes(4, "big")
-        + (number + 1).to_bytes(8, "big")
-        + bytes(16)
-    )
-    for number in range(1_500)
-]
+
+
+def output_text(number: int) -> str:
+    tx_id = bytes([number // 256, number % 256]) * 16
+    amount = (number + 1).to_bytes(8, "big")
+    type_id = (7).to_bytes(4, "big")
+    return checked_hex(bytes(2) + tx_id + bytes(4) + bytes(32) + type_id + amount + bytes(16))
+
+
+TEXTS = [output_text(number) for number in range(1_500)]
 
 
 def page(texts: list[str], end: int) -> dict[str, Any]:

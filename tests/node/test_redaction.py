@@ -37,8 +37,9 @@ def echoing(text: str) -> Any:
 
 
 ECHO = (
-    f"cannot serve http://user-{CANARY}:pass-{CANARY}@host/path-{CANARY}/ext/P?inline=query-{CANARY}"
-    f"&apikey=parameter-{CANARY} with header-{CANARY} and Bearer token-{CANARY}"
+    f"cannot serve http://user-{CANARY}:pass-{CANARY}@host/path-{CANARY}/ext/P"
+    f"?inline=query-{CANARY}&apikey=parameter-{CANARY} with header-{CANARY}"
+    f" and Bearer token-{CANARY}"
 )
 BEHAVIOURS: dict[str, Any] = {
     "replies": None,

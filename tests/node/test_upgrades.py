@@ -36,11 +36,8 @@ async def test_recorded_upgrades_are_all_tested_ones() -> None:
         assert await watch.ask()
     assert watch.untested() == {}
     assert latest == [1_607_144_400]
-    names = {
-        name.removesuffix("Time")
-        for name in recorded_result("info.upgrades")
-        if name.endswith("Time")
-    }
+    times = [name for name in recorded_result("info.upgrades") if name.endswith("Time")]
+    names = {name.removesuffix("Time") for name in times}
     assert names <= TESTED_UPGRADES
 
 
@@ -150,10 +147,10 @@ async def test_without_a_quorum_there_is_no_reply(
 
 
 async def test_the_duration_of_an_epoch_is_that_of_several_nodes() -> None:
-    nodes = [
-        RecordedNode({"info.upgrades": upgrades(graniteEpochDuration=s * 10**9)})
-        for s in (10**6, 30, 30)
-    ]
+    nodes: list[RecordedNode] = []
+    for duration_s in (10**6, 30, 30):
+        reply = upgrades(graniteEpochDuration=duration_s * 10**9)
+        nodes.append(RecordedNode({"info.upgrades": reply}))
     async with open_upstream(*nodes, p_chain_quorum=2) as upstream:
         assert await upstream.info.epoch_duration_s() == 30
 

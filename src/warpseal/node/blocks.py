@@ -1,5 +1,4 @@
-"""Accepted blocks and transactions of the P-, X- and C-Chain from lists of nodes, for the follower
-and the indexer.
+"""Accepted blocks and transactions of the primary chains from nodes, for follower and indexer.
 
 Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`,
 `graft/coreth/internal/ethapi`, `graft/coreth/plugin/evm/customtypes`, `indexer/service.go`. The
@@ -46,9 +45,10 @@ _NOT_SERVED: Final = (403, 404, 405)
 
 
 class BlocksClient:
-    """Accepted blocks of a chain, within the follower's limits and the pauses that nodes ask for.
+    """Accepted blocks of one chain, within the follower's limits and pauses of each node.
 
-    height_call, block_call: the calls of the last height and of a block.
+    height_call: call for the height of the last block.
+    block_call: function that returns the call for the block at a height.
     max_concurrency, max_calls_per_s: the follower's limits, by which it sets its own pace.
     """
 
@@ -78,9 +78,7 @@ class BlocksClient:
         return await self._pool.require(self._block_call(height))
 
     async def block_at_each(self, height: int) -> tuple[bytes, ...]:
-        """Return the distinct bytes that the nodes return for that block, in configured order;
-        possibly none.
-        """
+        """Return the distinct blocks that the nodes return for a height, in configured order."""
         return await self._pool.distinct(self._block_call(height))
 
 
@@ -112,17 +110,15 @@ class PBlocksClient(BlocksClient):
 
     async def tip(self) -> int:
         """Return the highest height that the nodes that must agree have reached."""
-        return (
-            await self._agreement.height(self._height_call)
-            if self.must_agree
-            else await super().tip()
-        )
+        if self.must_agree:
+            return await self._agreement.height(self._height_call)
+        return await super().tip()
 
     async def tips(self) -> tuple[int, ...]:
-        """Return the heights of all nodes that answer; if several must agree, only the one that
-        these have reached.
-        """
-        return (await self.tip(),) if self.must_agree else await super().tips()
+        """Return the heights of all nodes; only the agreed height if nodes must agree."""
+        if self.must_agree:
+            return (await self.tip(),)
+        return await super().tips()
 
     async def upgrades(self) -> Mapping[str, int]:
         """Return the activation times of the network's upgrades, as far as they are known."""
@@ -138,12 +134,15 @@ class XChainClient(BlocksClient):
     async def transaction(
         self, tx_id: bytes, origin: CallOrigin = CallOrigin.CALLER
     ) -> bytes | None:
-        """Return the signed bytes of an accepted transaction; None if no node has it, or serves the
-        X-Chain.
-        """
-        params, decode = {"txID": id_text(tx_id), "encoding": "hex"}, partial(decode_tx, tx_id)
+        """Return the signed bytes of an accepted transaction; None if no node returns it."""
         call = NodeCall(
-            "avm.getTx", params, X_CHAIN_PATHS, decode, origin, large=True, optional=True
+            "avm.getTx",
+            {"txID": id_text(tx_id), "encoding": "hex"},
+            X_CHAIN_PATHS,
+            partial(decode_tx, tx_id),
+            origin,
+            large=True,
+            optional=True,
         )
         try:
             return await self._pool.call(call)
@@ -166,7 +165,7 @@ class CBlocksClient:
         return (await self._pool.values(_C_CHAIN_ID))[0]
 
     async def blocks(self, first: int, count: int) -> tuple[CChainBlock | None, ...]:
-        """Return `count` blocks from number `first` on, None for each that the node lacks.
+        """Return `count` blocks from number `first` on; None for a block that the node lacks.
 
         Raises RpcRefusal if no node returns these blocks; nodes may return fewer at a time.
         """
@@ -185,17 +184,18 @@ class CBlocksClient:
     async def describe_lack(self, number: int) -> tuple[str, ...]:
         """Return the reply of each node that lacks a block, for operators."""
         call = _c_blocks(number, 1)
-        return tuple(
-            result.reply or f"node {result.position}: {call.method} {number}: null"
-            for result in await self._pool.call_all(call)
-            if result.value is None or result.value[0] is None
-        )
+        replies: list[str] = []
+        for result in await self._pool.call_all(call):
+            if result.value is None or result.value[0] is None:
+                null_reply = f"node {result.position}: {call.method} {number}: null"
+                replies.append(result.reply or null_reply)
+        return tuple(replies)
 
 
 class Stream(StrEnum):
     """A sequence of the index API.
 
-    X_TXS: the transactions accepted before the X-Chain was linearized.
+    X_TXS: transactions accepted before the X-Chain was linearized.
     """
 
     P_BLOCKS = "P/block"
@@ -213,17 +213,18 @@ class ContainersClient:
         self._pool = pool
 
     async def range(self, stream: Stream, first: int, count: int) -> tuple[Container, ...] | None:
-        """Return at most `count` (up to 1,024) containers from index `first` on; None if no node
-        has them.
+        """Return containers from index `first` on; None if no node has them.
+
+        count: largest number of containers, at most 1,024.
         """
-        params = {"startIndex": str(first), "numToFetch": str(count), "encoding": "hex"}
-        paths, method, origin = (
-            (f"/ext/index/{stream}",),
-            "index.getContainerRange",
-            CallOrigin.FOLLOWER,
-        )
         call = NodeCall(
-            method, params, paths, _decode_containers, origin, large=True, optional=True
+            "index.getContainerRange",
+            {"startIndex": str(first), "numToFetch": str(count), "encoding": "hex"},
+            (f"/ext/index/{stream}",),
+            _decode_containers,
+            CallOrigin.FOLLOWER,
+            large=True,
+            optional=True,
         )
 
         async def attempt(node: PoolNode) -> tuple[Container, ...] | None:
@@ -236,11 +237,11 @@ class ContainersClient:
                     raise
                 return None
 
-        return (
-            await self._pool.try_each(
-                method, attempt, lambda containers: containers is not None, origin
-            )
-        )[-1]
+        def is_final(containers: tuple[Container, ...] | None) -> bool:
+            return containers is not None
+
+        results = await self._pool.try_each(call.method, attempt, is_final, call.origin)
+        return results[-1]
 
 
 def _p_block(height: int) -> NodeCall[bytes]:
@@ -263,12 +264,15 @@ def _x_block(height: int) -> NodeCall[bytes]:
 
 
 def _c_blocks(first: int, count: int) -> NodeCall[tuple[CChainBlock | None, ...]]:
-    numbers: tuple[list[Any], ...] = tuple(
-        [hex(number), False] for number in range(first, first + count)
-    )
-    paths, method = C_CHAIN_PATHS, "eth_getBlockByNumber"
+    params: list[list[Any]] = [[hex(number), False] for number in range(first, first + count)]
     return NodeCall(
-        method, [], paths, _decode_c_blocks, CallOrigin.FOLLOWER, large=True, batch=numbers
+        "eth_getBlockByNumber",
+        [],
+        C_CHAIN_PATHS,
+        _decode_c_blocks,
+        CallOrigin.FOLLOWER,
+        large=True,
+        batch=tuple(params),
     )
 
 

@@ -1,5 +1,4 @@
-"""The APIs that each chain has at its nodes: the RPC and the validators API of an EVM chain, the
-proposervm.
+"""The APIs that each chain has at its nodes: RPC, validators and proposervm.
 
 The nodes of a chain are those of `p-chain-api` and `info-api` that run it, and those of its entry
 of `evm-chains`, which has the complete URLs of the RPC API; the other APIs are next to it. Source
@@ -65,7 +64,7 @@ _VALIDATORS: Final = "validators.getCurrentValidators"
 _READINGS: Final = 3
 _READINGS_PAUSE_S: Final = 0.2
 NOT_SERVED_S: Final = 600.0
-"""For how long a node that does not serve validators is not called again."""
+"""Time for which a node that does not serve validators is not called again."""
 _NOT_SERVED: Final = frozenset({404, 405})
 
 U64 = Annotated[int, msgspec.Meta(ge=0)]
@@ -82,9 +81,9 @@ class ChainApi(StrEnum):
 class ChainApiClient:
     """The nodes of one API of all chains.
 
-    shared: nodes of all chains; own: those of single chains, by chain.
-
     absent: statuses by which a node says that it does not run the chain, or forbids the call.
+    shared: nodes of all chains.
+    own: nodes of single chains, by chain.
     """
 
     api: ClassVar[ChainApi]
@@ -104,11 +103,11 @@ class ChainApiClient:
         *,
         is_refusal_final: bool = False,
     ) -> T | None:
-        """Return the first usable result; None if all nodes say that they do not run the chain, or
-        lack the method.
+        """Return the first usable result; None if all nodes lack the chain or the method.
 
-        A node that fails may run it, so then NodeUnavailable is raised.
-        is_refusal_final: the first refusal is raised as CallRefused.
+        A node that fails may run the chain, so that its failure raises NodeUnavailable.
+
+        is_refusal_final: true raises the first refusal as CallRefused.
         """
         attempts: list[NodeAttempt] = []
         has_failed = False
@@ -124,9 +123,10 @@ class ChainApiClient:
                 result = await self.call_node(node, call, is_refusal_final=is_refusal_final)
                 if isinstance(result, Reply):
                     # The list that has the chain is called first from now on.
-                    (self._own_first.discard if pool is self._shared else self._own_first.add)(
-                        chain_id
-                    )
+                    if pool is self._shared:
+                        self._own_first.discard(chain_id)
+                    else:
+                        self._own_first.add(chain_id)
                     return result.value
                 if result is not None:
                     attempts.append(result)
@@ -137,11 +137,10 @@ class ChainApiClient:
     async def call_node(
         self, node: PoolNode, call: NodeCall[T], *, first: int = 0, is_refusal_final: bool = False
     ) -> Reply[T] | NodeAttempt | None:
-        """Return the reply of a node, or its failure.
+        """Return the reply of a node, or its failure; None if it lacks the chain or the method.
 
-        Returns None if the node does not run the chain, or lacks the method.
         first: position of node 0 of the list, for the reply.
-        is_refusal_final: the flag of `call`.
+        is_refusal_final: true raises a refusal as CallRefused.
         """
         try:
             value: T = await node.call(call)
@@ -161,25 +160,22 @@ class ChainApiClient:
         return chain_id not in self._own_first
 
     def _lists(self, chain_id: ChainID) -> Sequence[tuple[NodePool[int], tuple[str, ...]]]:
-        """Return the lists of nodes in the order in which to call them, each with the paths of the
-        API.
-        """
+        """Return the lists of nodes in the order of the calls, each with the paths of the API."""
         names = ("P", id_text(chain_id)) if chain_id == P_CHAIN else (id_text(chain_id),)
         shared = (self._shared, tuple(f"/ext/bc/{name}/{self.api.value}" for name in names))
-        own = self._own.get(chain_id)
-        if own is None:
+        own_pool = self._own.get(chain_id)
+        if own_pool is None:
             return (shared,)
-        return (
-            ((own, _WHOLE_URL), shared)
-            if chain_id in self._own_first
-            else (shared, (own, _WHOLE_URL))
-        )
+        own = (own_pool, _WHOLE_URL)
+        return (own, shared) if chain_id in self._own_first else (shared, own)
 
 
 def api_endpoint(rpc: NodeEndpoint, api: ChainApi) -> NodeEndpoint | None:
-    """Return the endpoint of an API next to a chain's RPC endpoint; None if the URL has no /rpc."""
+    """Return the endpoint of an API beside a chain's RPC endpoint; None if its URL has no /rpc."""
     base, separator, rest = rpc.base_url.rpartition(_RPC)
-    return replace(rpc, base_url=f"{base}/{api.value}{rest}") if separator else None
+    if not separator:
+        return None
+    return replace(rpc, base_url=f"{base}/{api.value}{rest}")
 
 
 class ChainRpcClient(ChainApiClient):
@@ -189,21 +185,22 @@ class ChainRpcClient(ChainApiClient):
     absent = (404, 405)
 
     async def chain_config(self, chain_id: ChainID, decode: Callable[[bytes], T]) -> T | None:
-        """Return the configuration of a chain, decoded from its JSON; `decode` raises ValueError."""
+        """Return the configuration of a chain.
+
+        decode: function that makes the JSON a value, or raises ValueError.
+        """
         return await self.call(chain_id, "eth_getChainConfig", [], decode)
 
     async def latest_block_time_s(self, chain_id: ChainID) -> int | None:
         """Return the time of the last accepted block, Unix seconds."""
-        return await self.call(
-            chain_id, "eth_getBlockByNumber", [_LATEST, False], _decode_block_time
-        )
+        params = [_LATEST, False]
+        return await self.call(chain_id, "eth_getBlockByNumber", params, _decode_block_time)
 
     async def eth_call(self, chain_id: ChainID, transaction: Mapping[str, Any]) -> bytes | None:
         """Return the result of a call at the last accepted block.
 
+        transaction: its from, to, data and gas, in the spelling of the Ethereum JSON-RPC.
         Raises CallRefused with a node's message and data.
-
-        transaction: from, to, data, gas, in the spelling of the Ethereum JSON-RPC.
         """
         params = [dict(transaction), _LATEST]
         return await self.call(chain_id, "eth_call", params, decode_bytes, is_refusal_final=True)
@@ -212,9 +209,10 @@ class ChainRpcClient(ChainApiClient):
 class ProposerVMClient(ChainApiClient):
     """proposervm.* calls to the nodes of a chain, with the results of `call`.
 
-    quorum: the number of nodes of a chain that must agree; all nodes that run it if they are fewer.
-    claim_grace_s: the time of NodeAgreement.
-    Methods raise NodesDisagree if the nodes differ.
+    Methods raise NodesDisagree if nodes differ.
+
+    quorum: number of nodes of a chain that must agree; all nodes that run it, if these are fewer.
+    claim_grace_s: time for which a node may report a height that too few other nodes reach.
     """
 
     api = ChainApi.PROPOSERVM
@@ -237,23 +235,25 @@ class ProposerVMClient(ChainApiClient):
         if self._quorum == 1:
             return await self.call(chain_id, method, {}, _decode_epoch)
         for reading in range(_READINGS):
-            # Nodes that are up to date accept the block that ends an epoch at slightly different
-            # times.
-            await asyncio.sleep(_READINGS_PAUSE_S if reading else 0.0)
+            # Nodes accept the block that ends an epoch at slightly different times: after a pause
+            # all may have it.
+            if reading > 0:
+                await asyncio.sleep(_READINGS_PAUSE_S)
             replies, quorum = await self._ask_all(chain_id, method, _decode_epoch)
             agreed = find_agreement(replies, quorum, compare_fixed)
-            if agreed is not None or not replies:
-                epoch = agreed[0].value if agreed else None
+            if not replies:
+                return None
+            if agreed is not None:
+                epoch = agreed[0].value
                 if epoch is not None:
                     self._blame(chain_id, method, replies, epoch, lambda reply: reply.number)
                 return epoch
         raise NodesDisagree(method, quorum, make_reply_classes(replies, compare_fixed))
 
     async def proposed_height(self, chain_id: ChainID) -> int | None:
-        """Return the P-Chain height that a node would put into the header of the chain's next
-        block.
+        """Return the P-Chain height for the header of the chain's next block, as a node sees it.
 
-        Of several nodes it is the highest height that the quorum has reached.
+        Several nodes give the highest height that a quorum of them has reached.
         """
         method = "proposervm.getProposedHeight"
         if self._quorum == 1:
@@ -273,24 +273,23 @@ class ProposerVMClient(ChainApiClient):
         agreed: T,
         number_of: Callable[[T], int],
     ) -> None:
-        """Report nodes that contradict the agreed value, if there are more of them than have to
-        agree.
+        """Report nodes that contradict the agreed value.
 
         A node contradicts it by another value with the same number, or by a number that the others
-        do not reach.
+        do not reach. Of only as many nodes as have to agree, no node is reported.
+
+        number_of: function that returns the number of a value, such as the number of an epoch.
         """
         values = {reply.position: reply.value for reply in replies if reply.value is not None}
         numbers = {position: number_of(value) for position, value in values.items()}
         now, name = asyncio.get_running_loop().time(), id_text(chain_id)
         forging = set(self._claims.update(f"{method} {name}", numbers, number_of(agreed), now))
         if len(replies) > self._quorum:
-            forging |= {
-                place
-                for place in values
-                if numbers[place] == number_of(agreed) and values[place] != agreed
-            }
+            for position, value in values.items():
+                if numbers[position] == number_of(agreed) and value != agreed:
+                    forging.add(position)
         for position in sorted(forging):
-            # As `_ask_all` counts them.
+            # `_ask_all` counts the chain's own nodes behind those of all chains.
             pool, first = self._shared, 0
             if position >= len(self._shared):
                 pool, first = self._own[chain_id], len(self._shared)
@@ -300,8 +299,7 @@ class ProposerVMClient(ChainApiClient):
     async def _ask_all(
         self, chain_id: ChainID, method: str, decode: Callable[[bytes], T]
     ) -> tuple[list[Reply[T]], int]:
-        """Return the replies of all nodes that run the chain, and how many must agree; none if no
-        node runs it.
+        """Return the replies of all nodes that run the chain, and the number that must agree.
 
         Raises NodeUnavailable if nodes that may run it fail, so that too few are left.
         """
@@ -310,10 +308,8 @@ class ProposerVMClient(ChainApiClient):
             call = NodeCall(method, {}, paths, decode, optional=True)
             # The chain's own nodes are counted behind those of all chains.
             first = 0 if pool is self._shared else len(self._shared)
-            tries += [
-                self.call_node(node, call, first=first)
-                for node in await pool.candidates(call.origin)
-            ]
+            nodes = await pool.candidates(call.origin)
+            tries += [self.call_node(node, call, first=first) for node in nodes]
         results = await asyncio.gather(*tries)
         replies = [result for result in results if isinstance(result, Reply)]
         attempts = [result for result in results if isinstance(result, NodeAttempt)]
@@ -325,7 +321,7 @@ class ProposerVMClient(ChainApiClient):
 class ListedValidator(msgspec.Struct, frozen=True):
     """One validator, with the fields and their order as on the wire.
 
-    Times in seconds; percentage: 0..100.
+    Times are in seconds, percentages from 0 to 100.
     """
 
     validation_id: str = msgspec.field(name="validationID")
@@ -340,11 +336,12 @@ class ListedValidator(msgspec.Struct, frozen=True):
 
 
 class ChainValidatorsClient:
-    """The validators of one chain, whose uptimes each node measures itself: the node that replied
-    last is called first.
+    """The validators of one chain, with their uptimes.
 
-    now: seconds of a monotonic clock.
-    has_answered: a node has ever replied.
+    Each node measures uptimes itself, so that the node that replied last is called first.
+
+    has_answered: true once a node has replied.
+    now: monotonic clock, seconds.
     """
 
     def __init__(
@@ -358,7 +355,7 @@ class ChainValidatorsClient:
         self.has_answered = False
 
     async def are_served(self) -> bool:
-        """Return whether a node serves validators, or may: a node that does not answer may."""
+        """Return whether a node serves validators, or may: a node that is silent may."""
         if not self.has_answered:
             try:
                 await self.current([EMPTY_NODE_ID])
@@ -367,10 +364,10 @@ class ChainValidatorsClient:
         return any(node not in self._not_serving for node in self._nodes)
 
     async def current(self, node_ids: Sequence[NodeID]) -> tuple[ListedValidator, ...] | None:
-        """Return the validators with these node ids, or all if none is given; None if no node
-        serves them.
+        """Return the validators with these node ids; None if no node serves validators.
 
-        Raises CallRefused with a node's message, and NodeUnavailable if none answered.
+        node_ids: ids of the nodes; an empty list stands for all.
+        Raises CallRefused with a node's message, and NodeUnavailable if no node answered.
         """
         params = {"nodeIDs": [node_id_text(node_id) for node_id in node_ids]}
         call = NodeCall(_VALIDATORS, params, _WHOLE_URL, _decode_validators)

@@ -11,7 +11,9 @@ from msgspec import Struct
 class CChainBlock(Struct, frozen=True):
     """One block.
 
-    hash, parent_hash: 32 bytes; extra_data: the atomic transactions' bytes; tx_count: all others.
+    hash, parent_hash: 32 bytes each.
+    tx_count: number of EVM transactions.
+    extra_data: bytes of the atomic transactions.
     """
 
     number: int
@@ -26,7 +28,7 @@ class CChainBlock(Struct, frozen=True):
 class Container(Struct, frozen=True):
     """An accepted block or transaction.
 
-    accepted_at_s: unix seconds when that node accepted it, maybe years later.
+    accepted_at_s: time at which the node accepted it, Unix seconds; maybe years after the block.
     """
 
     index: int

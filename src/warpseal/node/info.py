@@ -1,5 +1,4 @@
-"""Information of nodes about themselves, their peers and the network's upgrades, at /ext/info:
-hints, never proof.
+"""Information of nodes about themselves, their peers and upgrades: hints, never proof.
 
 Source of truth: avalanchego `api/info/service.go`, `network/peer/info.go`, `upgrade/upgrade.go`.
 """
@@ -12,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -21,7 +21,13 @@ from msgspec import Struct
 from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.upstream.agreement import NodeAgreement, make_reply_classes
-from warpseal.upstream.errors import CallFailure, NodesDisagree, NodeUnavailable, RpcRefusal
+from warpseal.upstream.errors import (
+    CallFailure,
+    NodeAttempt,
+    NodesDisagree,
+    NodeUnavailable,
+    RpcRefusal,
+)
 from warpseal.upstream.identity import INFO_PATHS, NETWORK_ID, ServedNetwork
 from warpseal.upstream.json_values import NUMBER, date_s, field_decoder, u64
 from warpseal.upstream.limits import CallOrigin
@@ -48,7 +54,7 @@ _MAX_PROTOCOL_DIGITS: Final = 9
 class PeerHint(Struct, frozen=True):
     """An unauthenticated address of a peer from a node.
 
-    host: an IP address; version: possibly empty.
+    host: IP address; version: version of the peer, or "".
     """
 
     node_id: NodeID
@@ -60,7 +66,7 @@ class PeerHint(Struct, frozen=True):
 class InfoPeers(Struct, frozen=True):
     """The hints of all info nodes that answered.
 
-    complete: every configured node replied.
+    complete: true if every configured info node answered.
     """
 
     hints: tuple[PeerHint, ...]
@@ -71,8 +77,7 @@ class NetworkUpgrades(Struct, frozen=True):
     """The upgrades that a node reports.
 
     times_s: Unix seconds by the upgrade's name in the node's spelling ("etna").
-
-    epoch_duration_s: None of a node from before Granite.
+    epoch_duration_s: None if the node is from before Granite.
     """
 
     times_s: Mapping[str, int]
@@ -83,8 +88,8 @@ class InfoClient:
     """info.* calls of the daemon itself to a list of nodes.
 
     agreement: agreement of these nodes about the network id.
-    all_nodes: the nodes that must agree about upgrades if there is a quorum.
-    quorum: the number of nodes that must agree; all nodes with the method if they are fewer.
+    all_nodes: nodes that must agree about upgrades.
+    quorum: number of them that must agree; all that have the method, if these are fewer.
     """
 
     def __init__(
@@ -103,15 +108,13 @@ class InfoClient:
         self._flights: SingleFlight[None, int] = SingleFlight()
 
     async def network_id(self) -> int:
-        """Return the served network's id, on which `p-chain-quorum` nodes agree; of 1 the first
-        that answers decides.
+        """Return the served network's id, on which `p-chain-quorum` nodes agree.
 
         Raises NodeUnavailable.
         """
         if self._served.expected is None:
-            self._served.expected = await self._flights.run(
-                None, lambda: self._agreement.call(NETWORK_ID)
-            )
+            read_id = partial(self._agreement.call, NETWORK_ID)
+            self._served.expected = await self._flights.run(None, read_id)
         return self._served.expected
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
@@ -119,12 +122,10 @@ class InfoClient:
         return await self._pool.call_all(NETWORK_ID)
 
     async def upgrades(self) -> Mapping[str, int]:
-        """Return the upgrade times from nodes, in front of the builtin ones of the network.
+        """Return the upgrade times of the network; times from nodes replace builtin ones.
 
+        They are Unix seconds, by the upgrade's name in the node's spelling, such as "etna".
         Raises NodeUnavailable.
-
-        They are Unix seconds, by the upgrade's name in the node's spelling, such as "etna"; empty
-        if unknown.
         """
         reported = await self.reported_upgrades()
         builtin = builtin_upgrades(await self.network_id())
@@ -133,11 +134,9 @@ class InfoClient:
     async def reported_upgrades(self) -> NetworkUpgrades | None:
         """Return the upgrades that nodes report; None if they do not have the method.
 
-        Raises NodeUnavailable.
-
-        Nodes of different releases know different upgrades: of several nodes it is each time that a
-        quorum reports.
-        Raises NodesDisagree if none does, and nodes report different times.
+        Nodes of different releases know different upgrades: of several nodes, each time counts that
+        a quorum reports. Raises NodeUnavailable, and NodesDisagree if nodes report different times
+        and no quorum reports one of them.
         """
         await self.network_id()
         if self._quorum == 1:
@@ -147,40 +146,35 @@ class InfoClient:
                 return None
         nodes = await self._all_nodes.candidates(_UPGRADES.origin)
         results = await asyncio.gather(*map(_ask_upgrades, nodes))
-        replies = [
-            Reply(node.position, result)
-            for node, result in zip(nodes, results, strict=True)
-            if isinstance(result, NetworkUpgrades)
-        ]
-        attempts = [
-            attempt_of(node, result)
-            for node, result in zip(nodes, results, strict=True)
-            if not isinstance(result, NetworkUpgrades)
-            and refusal_of(result, is_optional=True) is None
-        ]
+        replies: list[Reply[NetworkUpgrades]] = []
+        attempts: list[NodeAttempt] = []
+        for node, result in zip(nodes, results, strict=True):
+            if isinstance(result, NetworkUpgrades):
+                replies.append(Reply(node.position, result))
+            elif refusal_of(result, is_optional=True) is None:
+                attempts.append(attempt_of(node, result))
         if attempts and len(replies) < self._quorum:
             raise NodeUnavailable(_UPGRADES.method, attempts)
-        return _agree_on_upgrades(replies, min(self._quorum, len(replies))) if replies else None
+        if not replies:
+            return None
+        return _agree_on_upgrades(replies, min(self._quorum, len(replies)))
 
     async def epoch_duration_s(self) -> int:
         """Return the shortest duration of an epoch from a node, else that of the network.
 
-        Raises NodeUnavailable.
-
-        Block times are whole seconds, so a part of a second counts as one. A node from before
-        Granite names none.
+        Block times are whole seconds, so that a part of a second counts as one. A node from before
+        Granite names no duration. Raises NodeUnavailable.
         """
         reported = await self.reported_upgrades()
         if reported is not None and reported.epoch_duration_s is not None:
             return reported.epoch_duration_s
-        return _PUBLIC_EPOCH_S if await self.network_id() in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
+        network_id = await self.network_id()
+        return _PUBLIC_EPOCH_S if network_id in _PUBLIC_NETWORKS else _DEFAULT_EPOCH_S
 
     async def is_bootstrapped(self, chain: str) -> bool:
         """Return whether the first node that answers has bootstrapped a chain, by its alias.
 
-        Raises NodeUnavailable.
-
-        A node that does not have the method counts as bootstrapped.
+        A node that does not have the method counts as bootstrapped. Raises NodeUnavailable.
         """
         method, params, origin = "info.isBootstrapped", {"chain": chain}, CallOrigin.FOLLOWER
         call = NodeCall(method, params, INFO_PATHS, _decode_bootstrapped, origin, optional=True)
@@ -206,9 +200,8 @@ class InfoClient:
                 raise
 
         try:
-            return (await self._pool.try_each(method, attempt, lambda chain_id: True, call.origin))[
-                -1
-            ]
+            results = await self._pool.try_each(method, attempt, lambda chain_id: True, call.origin)
+            return results[-1]
         except NodeUnavailable as error:
             if not refusals:
                 raise
@@ -223,9 +216,7 @@ class InfoClient:
             return None
 
     async def versions(self) -> tuple[NodeResult[str], ...]:
-        """Return the version from each configured node, such as "avalanchego/1.14.0", or its
-        failure.
-        """
+        """Return each configured node's version, such as "avalanchego/1.14.0", or its failure."""
         return await self._pool.call_all(_VERSION)
 
     async def peers(self) -> InfoPeers:
@@ -234,20 +225,21 @@ class InfoClient:
         node_ids = await self._pool.call_all(_NODE_ID)
         addresses = await self._pool.call_all(_NODE_IP)
         # No node lists itself among its peers.
-        own = [
-            PeerHint(node_id.value, *address.value)
-            for node_id, address in zip(node_ids, addresses, strict=True)
-            if node_id.value is not None and address.value is not None
-        ]
-        hints = dict.fromkeys(hint for hints in (own, *lists) for hint in hints)
-        return InfoPeers(tuple(hints), complete=len(lists) == len(self._pool))
+        hints: list[PeerHint] = []
+        for node_id, address in zip(node_ids, addresses, strict=True):
+            if node_id.value is not None and address.value is not None:
+                host, port = address.value
+                hints.append(PeerHint(node_id.value, host, port))
+        for peers in lists:
+            hints += peers
+        distinct_hints = tuple(dict.fromkeys(hints))
+        return InfoPeers(distinct_hints, complete=len(lists) == len(self._pool))
 
 
 class UpgradeWatch:
-    """Asks the nodes every hour which upgrades of the network they know, and every minute while
-    they do not say it.
+    """Reads the upgrades that nodes report, every hour, and every minute while they report none.
 
-    on_latest: gets the time of the latest upgrade that is scheduled, Unix seconds; 0 if none is.
+    on_latest: function that gets the time of the latest scheduled upgrade, Unix seconds, or 0.
     """
 
     def __init__(
@@ -285,15 +277,14 @@ class UpgradeWatch:
         return reported is not None
 
     def untested(self) -> Mapping[str, int]:
-        """Return the times of the upgrades that were not tested, past ones and those of the next 30
-        days, by name.
+        """Return the times of past and coming upgrades that were not tested, by name.
+
+        Coming upgrades are those of the next 30 days.
         """
         until_s = self._unix_clock() + AHEAD_S
-        return {
-            name: unix_s
-            for name, unix_s in self._times.items()
-            if name not in TESTED_UPGRADES and unix_s <= until_s
-        }
+        times = self._times.items()
+        due = {name: unix_s for name, unix_s in times if unix_s <= until_s}
+        return {name: unix_s for name, unix_s in due.items() if name not in TESTED_UPGRADES}
 
 
 class _Peer(msgspec.Struct):
@@ -308,26 +299,23 @@ def _usable_hints(peers: list[_Peer] | None) -> tuple[PeerHint, ...]:
         # A peer may not have claimed an address yet.
         with suppress(MalformedID, ValueError):
             host, port = _address(peer.public_ip)
-            hints.append(
-                PeerHint(
-                    parse_node_id(peer.node_id), host, port, peer.version[:_MAX_VERSION_LENGTH]
-                )
-            )
+            version = peer.version[:_MAX_VERSION_LENGTH]
+            hints.append(PeerHint(parse_node_id(peer.node_id), host, port, version))
     return tuple(hints)
 
 
 def _protocol_version(version: str | int) -> int | None:
     version = str(version)
-    is_number = version.isascii() and version.isdigit() and len(version) <= _MAX_PROTOCOL_DIGITS
-    return int(version) or None if is_number else None
+    if not (version.isascii() and version.isdigit() and len(version) <= _MAX_PROTOCOL_DIGITS):
+        return None
+    return int(version) or None
 
 
 def _address(text: str) -> tuple[str, int]:
     """Return host and port of "a.b.c.d:port" or "[v6]:port". Raises ValueError."""
     host, separator, port = text.rpartition(":")
-    if not separator or not (
-        port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536
-    ):
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5
+    if not (separator and is_number and 0 < int(port) < 65536):
         raise ValueError("no address with a port")
     return str(ip_address(host.removeprefix("[").removesuffix("]"))), int(port)
 
@@ -344,9 +332,11 @@ _GO_ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
 
 def builtin_upgrades(network_id: int) -> Mapping[str, int]:
-    """Return the upgrade times of a public network; none of any other."""
+    """Return the upgrade times of a public network; {} for any other."""
     column = {1: 0, 5: 1}.get(network_id)
-    return {} if column is None else {name: times[column] for name, times in _BUILTIN_TIMES.items()}
+    if column is None:
+        return {}
+    return {name: times[column] for name, times in _BUILTIN_TIMES.items()}
 
 
 def decode_upgrades(result: bytes) -> NetworkUpgrades:
@@ -371,22 +361,20 @@ async def _ask_upgrades(node: PoolNode) -> NetworkUpgrades | CallFailure | RpcRe
 
 
 def _agree_on_upgrades(replies: Sequence[Reply[NetworkUpgrades]], quorum: int) -> NetworkUpgrades:
-    """Return what a quorum of the replies says. Raises NodesDisagree."""
-    upgrades = [reply.value for reply in replies if reply.value is not None]
-    names = dict.fromkeys(name for reported in upgrades for name in reported.times_s)
+    """Return each time that a quorum of the replies has. Raises NodesDisagree."""
+    reports = [reply.value for reply in replies if reply.value is not None]
+    names = dict.fromkeys(name for report in reports for name in report.times_s)
+    times_s: dict[str, int] = {}
     try:
-        agreed = {
-            name: _find_agreed([reported.times_s.get(name) for reported in upgrades], quorum)
-            for name in names
-        }
-        duration_s = _find_agreed([reported.epoch_duration_s for reported in upgrades], quorum)
+        for name in names:
+            time_s = _find_agreed([report.times_s.get(name) for report in reports], quorum)
+            if time_s is not None:
+                times_s[name] = time_s
+        duration_s = _find_agreed([report.epoch_duration_s for report in reports], quorum)
     except _TimesDiffer:
-        raise NodesDisagree(
-            _UPGRADES.method, quorum, make_reply_classes(replies, compare_fixed)
-        ) from None
-    return NetworkUpgrades(
-        {name: time_s for name, time_s in agreed.items() if time_s is not None}, duration_s
-    )
+        classes = make_reply_classes(replies, compare_fixed)
+        raise NodesDisagree(_UPGRADES.method, quorum, classes) from None
+    return NetworkUpgrades(times_s, duration_s)
 
 
 def _find_agreed(times_s: Sequence[int | None], quorum: int) -> int | None:
@@ -420,15 +408,17 @@ def _epoch_duration_s(nanoseconds: int | str | None) -> int | None:
 
 def _upgrade_s(value: Any) -> int:
     """Return Unix seconds. Raises ValueError for a date that is not of the years 1970 to 9999."""
-    # Go's zero time, of an upgrade that an upgrade file leaves out: it is active from the start.
-    return 0 if value == _GO_ZERO_TIME else date_s(msgspec.convert(value, datetime))
+    # An upgrade that an upgrade file leaves out has Go's zero time: it is active from the start.
+    if value == _GO_ZERO_TIME:
+        return 0
+    return date_s(msgspec.convert(value, datetime))
 
 
 def _at(year: int, month: int, day: int, hour: int) -> int:
     return int(datetime(year, month, day, hour, tzinfo=UTC).timestamp())
 
 
-# Of Mainnet (network 1) and Fuji (5).
+# Times of Mainnet (network 1) and Fuji (network 5).
 _BUILTIN_TIMES: Final = {
     "banff": (_at(2022, 10, 18, 16), _at(2022, 10, 3, 14)),
     "cortina": (_at(2023, 4, 25, 15), _at(2023, 4, 6, 15)),

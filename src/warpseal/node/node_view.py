@@ -60,7 +60,7 @@ MEMBERSHIP_TTL_S: Final = 60.0
 MAX_CACHED: Final = 1_000
 MAX_SUBNETS: Final = 64
 STALE_CONNECTIVITY_S: Final = 3_600.0
-"""For how long the last known connectivity of a validator is returned while no node answers."""
+"""Time for which the last connectivity of a validator is returned while no node answers."""
 _AVM: Final = b"avm".ljust(32, b"\x00")
 _EVM: Final = b"evm".ljust(32, b"\x00")
 _SHARES: Final = 1_000_000
@@ -90,9 +90,7 @@ class NodeViewClient:
         )
 
     async def primary_chains(self, network_id: int) -> PrimaryChains:
-        """Return the ids of the primary chains: builtin ones of the public networks, else from
-        nodes.
-        """
+        """Return the ids of the primary chains, which are builtin for the public networks."""
         public = PUBLIC_CHAINS.get(network_id)
         if public is not None:
             return public
@@ -107,14 +105,13 @@ class NodeViewClient:
         virtual machine.
         """
         chain_ids = await self._platform.blockchains_of(PRIMARY_NETWORK)
-        created = [await self.blockchain(chain_id) for chain_id in chain_ids[:_MAX_PRIMARY_CHAINS]]
-        of_primary = {
-            chain.vm_id: chain.chain_id
-            for chain in created
-            if chain is not None and chain.subnet_id == PRIMARY_NETWORK
-        }
+        ids_by_vm: dict[bytes, ChainID] = {}
+        for chain_id in chain_ids[:_MAX_PRIMARY_CHAINS]:
+            chain = await self.blockchain(chain_id)
+            if chain is not None and chain.subnet_id == PRIMARY_NETWORK:
+                ids_by_vm[chain.vm_id] = chain.chain_id
         try:
-            return PrimaryChains(x=of_primary[_AVM], c=of_primary[_EVM])
+            return PrimaryChains(x=ids_by_vm[_AVM], c=ids_by_vm[_EVM])
         except KeyError:
             raise NodeUnavailable("the ids of the X- and C-Chain") from None
 
@@ -126,30 +123,35 @@ class NodeViewClient:
         return await self._p_chain.require_checked(_STAKING_ASSET, compare_fixed)
 
     async def blockchain(self, chain_id: ChainID) -> Blockchain | None:
-        """Return a blockchain from the transaction that created it, which nodes also have of those
-        of the genesis.
+        """Return a blockchain from the transaction that created it.
+
+        Nodes have the transactions of the genesis as well.
         """
         if chain_id == P_CHAIN:
             return p_chain()
         transaction = await self._platform.transaction(chain_id)
-        return None if transaction is None else _created_blockchain(chain_id, transaction.raw)
+        if transaction is None:
+            return None
+        return _created_blockchain(chain_id, transaction.raw)
 
     async def validations(self, node_id: NodeID) -> Sequence[Validation]:
-        """Return the current validations of a node: the Primary Network's and, if it has one, those
-        of subnets.
+        """Return the current validations of a node.
+
+        A node without a validation of the Primary Network has none of subnets either.
         """
         validations = await self._validations(node_id, PRIMARY_NETWORK)
         if validations:
-            # They are fetched for all nodes together.
-            cached = self._memberships.get(None)
-            subnets = (
-                cached.value
-                if cached
-                else await self._membership_flights.run(None, self._fetch_memberships)
-            )
+            subnets = await self._subnets_by_node()
             for subnet_id in subnets.get(node_id, ()):
                 validations += await self._validations(node_id, subnet_id)
         return validations
+
+    async def _subnets_by_node(self) -> _SubnetsByNode:
+        """Return the subnets and L1s of all nodes, read together and at most a minute old."""
+        cached = self._memberships.get(None)
+        if cached is not None:
+            return cached.value
+        return await self._membership_flights.run(None, self._fetch_memberships)
 
     async def _validations(self, node_id: NodeID, subnet_id: SubnetID) -> tuple[Validation, ...]:
         current = await self._node_validations(node_id, subnet_id)
@@ -168,18 +170,18 @@ class NodeViewClient:
             sets = {}
         by_node: dict[NodeID, list[SubnetID]] = {}
         for subnet_id, entries in sets.items():
-            for entry in entries if subnet_id != PRIMARY_NETWORK else ():
+            if subnet_id == PRIMARY_NETWORK:
+                continue
+            for entry in entries:
                 by_node.setdefault(entry.node_id, []).append(subnet_id)
-        subnets = {
-            node_id: tuple(sorted(of_node)[:MAX_SUBNETS]) for node_id, of_node in by_node.items()
-        }
+        subnets: _SubnetsByNode = {}
+        for node_id, subnet_ids in by_node.items():
+            subnets[node_id] = tuple(sorted(subnet_ids)[:MAX_SUBNETS])
         self._memberships.put(None, subnets, ttl_s=MEMBERSHIP_TTL_S)
         return subnets
 
     async def connectivity(self, node_id: NodeID) -> Connectivity:
-        """Return the connectivity of a validator at a node, or the last known one if no node
-        answers.
-        """
+        """Return the connectivity of a validator at a node; the last one if no node answers."""
         now = asyncio.get_running_loop().time()
         cached = self._connectivity_cache.get(node_id)
         if cached is not None and now - cached.value[1] < CACHE_TTL_S:
@@ -196,9 +198,8 @@ class NodeViewClient:
     async def _connectivity(self, node_id: NodeID) -> Connectivity:
         current = await self._node_validations(node_id)
         params = {"nodeIDs": [node_id_text(node_id)]}
-        peer = await self._info.require(
-            NodeCall("info.peers", params, INFO_PATHS, decode_connectivity)
-        )
+        call = NodeCall("info.peers", params, INFO_PATHS, decode_connectivity)
+        peer = await self._info.require(call)
         for listed in current:
             if listed.uptime is not None:
                 return replace(peer, uptime=listed.uptime, reachability=listed.uptime)
@@ -225,7 +226,7 @@ class NodeViewClient:
 class NodeValidation(NamedTuple):
     """An active validation at a node, whose total stake is not known yet.
 
-    uptime: percent, as the node sees it.
+    uptime: uptime that the node has observed, percent.
     """
 
     validation: Validation
@@ -234,22 +235,19 @@ class NodeValidation(NamedTuple):
     def with_total_stake(self, total_stake: int) -> Validation:
         """Return the validation as the Data API describes it.
 
-        total_stake: the stake of all validations of the subnet.
+        total_stake: stake of all validators of the subnet.
         """
-        return replace(
-            self.validation, state=replace(self.validation.state, total_stake=total_stake)
-        )
+        state = replace(self.validation.state, total_stake=total_stake)
+        return replace(self.validation, state=state)
 
 
 def _compare_validations(
     first: Sequence[NodeValidation], second: Sequence[NodeValidation]
 ) -> Difference:
-    """Compare validations of a node at two nodes, in any order; each node has observed an uptime of
-    its own.
-    """
-    return compare_amounts(
-        {entry.validation for entry in first}, {entry.validation for entry in second}
-    )
+    """Compare validations of a node at two nodes, in any order and without observed uptimes."""
+    before = {entry.validation for entry in first}
+    after = {entry.validation for entry in second}
+    return compare_amounts(before, after)
 
 
 def _created_blockchain(chain_id: ChainID, raw: bytes) -> Blockchain | None:
@@ -291,8 +289,7 @@ class _Validator(msgspec.Struct, rename="camel", kw_only=True):
     validation_reward_owner: _Owner | None = None
     potential_reward: int | str = 0
     accrued_delegatee_reward: int | str = 0
-    # Of an auto-renewed validator since 1.15.2: rewards of ended cycles, which it gets when it
-    # leaves.
+    # Since 1.15.2: rewards of ended cycles, which an auto-renewed validator gets when it leaves.
     restaked_validation_rewards: int | str = 0
     restaked_delegatee_rewards: int | str = 0
     delegation_fee: str | None = None
@@ -314,11 +311,8 @@ def decode_validations(subnet_id: SubnetID, result: bytes) -> tuple[NodeValidati
 
     Raises ValueError.
     """
-    return tuple(
-        _validation(subnet_id, validator)
-        for validator in _decode_validators(result)
-        if validator.tx_id
-    )
+    stakers = [validator for validator in _decode_validators(result) if validator.tx_id]
+    return tuple(_validation(subnet_id, staker) for staker in stakers)
 
 
 def decode_connectivity(result: bytes) -> Connectivity:
@@ -326,14 +320,12 @@ def decode_connectivity(result: bytes) -> Connectivity:
 
     Raises ValueError.
     """
-    peer, *_ = *_decode_peers(result), _Peer()
-    uptime, version = (
-        float(min(100, u64(peer.observed_uptime))),
-        peer.version.removeprefix("avalanchego/")[:_MAX_TEXT],
-    )
-    benched_p, benched_x, benched_c = (
-        100.0 if chain in (peer.benched or ()) else 0.0 for chain in "PXC"
-    )
+    peers = _decode_peers(result)
+    peer = peers[0] if peers else _Peer()
+    uptime = float(min(100, u64(peer.observed_uptime)))
+    version = peer.version.removeprefix("avalanchego/")[:_MAX_TEXT]
+    benched = peer.benched or ()
+    benched_p, benched_x, benched_c = (100.0 if chain in benched else 0.0 for chain in "PXC")
     return Connectivity(uptime, uptime, benched_p, benched_x, benched_c, version or None)
 
 
@@ -341,21 +333,19 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
     shares = None if validator.delegation_fee is None else _shares(validator.delegation_fee)
     delegator_shares = _SHARES - (shares or 0)
     rewards = [u64(delegator.potential_reward) for delegator in validator.delegators or ()]
-    fees = sum(reward - delegator_shares * reward // _SHARES for reward in rewards)
-    own = u64(validator.potential_reward) + u64(validator.restaked_validation_rewards)
-    of_delegations = (
-        u64(validator.accrued_delegatee_reward) + u64(validator.restaked_delegatee_rewards) + fees
-    )
-    owner, delegated = (
-        validator.validation_reward_owner or _Owner(),
-        u64(validator.delegator_weight),
-    )
+    delegation_rewards = sum(reward - delegator_shares * reward // _SHARES for reward in rewards)
+    delegation_rewards += u64(validator.accrued_delegatee_reward)
+    delegation_rewards += u64(validator.restaked_delegatee_rewards)
+    validation_rewards = u64(validator.potential_reward)
+    validation_rewards += u64(validator.restaked_validation_rewards)
+    owner = validator.validation_reward_owner or _Owner()
     addresses = tuple(parse_address(text)[1] for text in owner.addresses)
+    delegated = u64(validator.delegator_weight)
     state = ActiveState(
         delegator_count=u64(validator.delegator_count),
         total_stake=0,
         delegated=None if shares is None else delegated,
-        potential=Rewards(own, of_delegations, addresses),
+        potential=Rewards(validation_rewards, delegation_rewards, addresses),
     )
     validation = Validation(
         tx_id=TxID(parse_id(validator.tx_id)),
@@ -368,9 +358,8 @@ def _validation(subnet_id: SubnetID, validator: _Validator) -> NodeValidation:
         bls=_bls(validator.signer),
         state=state,
     )
-    return NodeValidation(
-        validation, None if validator.uptime is None else float(_percent(validator.uptime))
-    )
+    uptime = None if validator.uptime is None else float(_percent(validator.uptime))
+    return NodeValidation(validation, uptime)
 
 
 def _shares(percent: str) -> int:
@@ -389,9 +378,8 @@ def _percent(text: str) -> Decimal:
 def _bls(signer: _Signer | None) -> BlsCredentials | UnsetType:
     if signer is None:
         return UNSET
-    key, proof = (
-        bytes.fromhex(text.removeprefix("0x")) for text in (signer.public_key, signer.proof)
-    )
+    key = bytes.fromhex(signer.public_key.removeprefix("0x"))
+    proof = bytes.fromhex(signer.proof.removeprefix("0x"))
     if (len(key), len(proof)) != (_KEY_BYTES, _PROOF_BYTES):
         raise ValueError("a BLS key or its proof has a wrong length")
     return BlsCredentials(public_key=hex_text(key), proof_of_possession=hex_text(proof))

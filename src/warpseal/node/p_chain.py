@@ -34,7 +34,7 @@ from warpseal.warp.ids import EMPTY_NODE_ID, ChainID, NodeID, SubnetID, parse_id
 from warpseal.warp.validator_set import PUBLIC_KEY_BYTES, ValidatorEntry
 
 P_CHAIN_PATHS: Final = ("/ext/P", "/ext/bc/P")
-"""The first is the path of the reference aggregator, so that every gateway that serves it has it."""
+"""The reference aggregator uses the first path, so that every gateway for it has that path."""
 _EMPTY_ID: Final = bytes(32)
 _IDS_BETWEEN_YIELDS: Final = 256
 
@@ -42,12 +42,12 @@ _IDS_BETWEEN_YIELDS: Final = 256
 class CurrentValidation(Struct, frozen=True):
     """One current validation.
 
-    A node may have several: a permissioned one may outlive the conversion to an L1.
+    A node may have several: a permissioned validation may outlive the conversion to an L1.
 
-    validation_id: 32 bytes; of a permissioned one the id of the transaction that added it.
-    balance: nAVAX left to an L1 validator, 0 if it is inactive; None for a permissioned one, which
-        pays no fee.
-    end_unix_s: end of a stake; None of an L1 validator, and of a stake that renews itself.
+    validation_id: 32 bytes; the id of the transaction that added it, if it is permissioned.
+    balance: nAVAX left to an L1 validator, 0 if it is inactive; None for a permissioned validation,
+        which pays no fee.
+    end_unix_s: end of a stake; None for an L1 validator, and for a stake that renews itself.
     delegated: weight that delegators add to `weight`.
     """
 
@@ -91,7 +91,7 @@ class L1FeeState(Struct, frozen=True):
     """The fee of active L1 validators after a block.
 
     price: nAVAX a second.
-    time_s: time of the block, before 2106.
+    time_s: time of the block, Unix seconds below 2**32.
     """
 
     excess: int
@@ -112,9 +112,8 @@ class TxStatus(StrEnum):
 class FoundTransaction(Struct, frozen=True):
     """A transaction from one node.
 
-    raw: the signed bytes, the hash of which is its id.
-
-    height: the node's tip right after the reply, so that a committed transaction is not above it.
+    raw: signed bytes, the hash of which is the id.
+    height: tip of the node right after the reply, so that a committed transaction is not above.
     """
 
     raw: bytes
@@ -125,8 +124,8 @@ class FoundTransaction(Struct, frozen=True):
 class L1ValidatorState(Struct, frozen=True):
     """An existing validation.
 
-    min_nonce: the lowest nonce of the next change.
-    balance: nAVAX, 0 when inactive.
+    min_nonce: lowest nonce of the next change.
+    balance: nAVAX; 0 if the validator is inactive.
     """
 
     subnet_id: SubnetID
@@ -138,7 +137,7 @@ class L1ValidatorState(Struct, frozen=True):
 class ValidationAt(Struct, frozen=True):
     """A validation from one node.
 
-    state: None if it does not exist in the node's state at `height` or later.
+    state: None if the node lacks the validation at `height` or later.
     """
 
     height: int
@@ -227,11 +226,10 @@ def _unmerged(warp_set: _WarpSet) -> list[ValidatorEntry]:
     for member in warp_set.validators or ():
         weight = u64(member.weight)
         keyless -= weight
-        # Nodes list them in any order.
-        for position, node_id in enumerate(sorted(map(parse_node_id, member.node_ids))):
-            entries.append(
-                ValidatorEntry(node_id, _public_key(member.public_key), 0 if position else weight)
-            )
+        # Nodes list the ids in any order. The first one carries the weight of the key.
+        for node_id in sorted(map(parse_node_id, member.node_ids)):
+            entries.append(ValidatorEntry(node_id, _public_key(member.public_key), weight))
+            weight = 0
     if keyless < 0:
         raise ValueError("the validators weigh more than the total")
     if keyless:
@@ -245,9 +243,8 @@ def decode_subnet(subnet_id: SubnetID, result: bytes) -> Subnet:
     if conversion_id == _EMPTY_ID:
         return Subnet(subnet_id)
     manager_chain_id = ChainID(parse_id(record.manager_chain_id or ""))
-    return Subnet(
-        subnet_id, conversion_id, manager_chain_id, decode_hex(record.manager_address or "0x")
-    )
+    manager_address = decode_hex(record.manager_address or "0x")
+    return Subnet(subnet_id, conversion_id, manager_chain_id, manager_address)
 
 
 def decode_tx(tx_id: bytes, result: bytes) -> bytes:
@@ -270,24 +267,26 @@ def decode_l1_validator(result: bytes) -> ValidationAt:
 
 
 def _current_validation(entry: _Current) -> CurrentValidation:
-    """Return one entry; a validation id marks a validator of an L1, which may have permissioned
-    ones as well.
+    """Return one entry; a validation id marks a validator of an L1.
+
+    An L1 may have permissioned validators as well.
     """
     is_l1 = entry.validation_id is not None
-    name = entry.validation_id if entry.validation_id is not None else entry.tx_id
+    name = entry.validation_id if is_l1 else entry.tx_id
     if name is None:
         raise ValueError("a validator has neither a validation id nor a transaction")
+    balance = u64(entry.balance or 0) if is_l1 else None
+    end_unix_s = None
+    if not is_l1 and entry.end_time is not None:
+        renews_itself = u64(entry.next_period or 0) > 0
+        end_unix_s = None if renews_itself else unix_s(entry.end_time)
     return CurrentValidation(
         validation_id=parse_id(name),
         node_id=parse_node_id(entry.node_id),
         weight=u64(entry.weight),
         start_unix_s=unix_s(entry.start_time),
-        balance=u64(entry.balance or 0) if is_l1 else None,
-        end_unix_s=(
-            None
-            if is_l1 or entry.end_time is None or u64(entry.next_period or 0)
-            else unix_s(entry.end_time)
-        ),
+        balance=balance,
+        end_unix_s=end_unix_s,
         delegated=u64(entry.delegator_weight or 0),
     )
 
@@ -370,10 +369,8 @@ def compare_validations(
     first: Iterable[CurrentValidation], second: Iterable[CurrentValidation]
 ) -> Difference:
     """Compare the current validations of a subnet, in any order."""
-    before, after = (
-        {validation.validation_id: validation for validation in listed}
-        for listed in (first, second)
-    )
+    before = {validation.validation_id: validation for validation in first}
+    after = {validation.validation_id: validation for validation in second}
     if before == after:
         return Difference.NONE
     pairs = [(before[name], after[name]) for name in before.keys() & after.keys()]
@@ -383,9 +380,7 @@ def compare_validations(
 
 
 def compare_l1_validations(first: ValidationAt, second: ValidationAt) -> Difference:
-    """Compare two states of an L1 validation: it stays with its L1, and its balance falls with the
-    fee.
-    """
+    """Compare two states of an L1 validation, which stays with its L1."""
     before, after = first.state, second.state
     if before == after:
         return Difference.NONE

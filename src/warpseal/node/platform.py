@@ -1,5 +1,4 @@
-"""P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations of
-L1s.
+"""P-Chain calls to a list of nodes: heights, validator sets, subnets, transactions, validations.
 
 Replies that decide who signs are those of `p-chain-quorum` nodes; see agreement.py.
 
@@ -55,11 +54,14 @@ _FINAL: Final = (TxStatus.COMMITTED, TxStatus.ABORTED)
 
 
 class PlatformClient:
-    """P-Chain calls to a list of nodes. Every method raises NodeUnavailable if no node answered.
+    """P-Chain calls to a list of nodes.
 
-    agreement: agreement of the nodes of the pool; methods that use it also raise NodesDisagree.
-    check_key: check of each distinct public key of a set, on a worker thread for large sets. Its
-        ValueError makes the reply unusable, so that the next node is called.
+    Methods raise NodeUnavailable if no node answered, and NodesDisagree if nodes must agree and do
+    not.
+
+    agreement: agreement of the nodes of the pool.
+    check_key: function that gets each distinct public key of a set, on a worker thread for large
+        sets; its ValueError makes the reply unusable, so that the next node is called.
     """
 
     def __init__(
@@ -78,25 +80,24 @@ class PlatformClient:
         self._recent_sets_lock = threading.Lock()
 
     async def proposed_height(self, origin: CallOrigin = CallOrigin.CALLER) -> int:
-        """Return the height that the node would propose for a new block; it lags the tip by design."""
-        return await self._agreement.height(
-            _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
-        )
+        """Return the height that nodes would propose for a new block; by design behind the tip."""
+        call = _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
+        return await self._agreement.height(call)
 
     async def confirmed_height(
         self, margin: int, origin: CallOrigin, *, has_stalled: bool
     ) -> int | None:
-        """Return the proposed height that a second node has reached, up to `margin` blocks; None if
-        none replies.
+        """Return the proposed height that a second node has reached; None if none replies.
 
-        has_stalled: the second of two nodes may have stalled, so that its chain time is
+        margin: number of blocks by which the second node may be behind.
+        has_stalled: true if the second of two nodes may have stalled, so that its chain time is
             read.
         """
         call = _call("platform.getProposedHeight", {}, p_chain.decode_height, origin)
-        time_call = _call("platform.getTimestamp", {}, p_chain.decode_timestamp, origin)
-        return await self._agreement.find_confirmed_height(
-            call, margin, time_call if has_stalled else None
-        )
+        time_call = None
+        if has_stalled:
+            time_call = _call("platform.getTimestamp", {}, p_chain.decode_timestamp, origin)
+        return await self._agreement.find_confirmed_height(call, margin, time_call)
 
     @property
     def confirms_heights(self) -> bool:
@@ -109,9 +110,8 @@ class PlatformClient:
 
     async def chain_time_s(self) -> int:
         """Return the time of the last accepted block, Unix seconds."""
-        return await self._agreement.require_checked(
-            _call("platform.getTimestamp", {}, p_chain.decode_timestamp), compare_amounts
-        )
+        call = _call("platform.getTimestamp", {}, p_chain.decode_timestamp)
+        return await self._agreement.require_checked(call, compare_amounts)
 
     async def probe(self) -> tuple[NodeResult[int], ...]:
         """Return the height from each configured node, or its failure; for the operator."""
@@ -126,42 +126,36 @@ class PlatformClient:
         """
         params = {"height": height, "subnetID": id_text(subnet_id)}
         decode = partial(self._decode_set, subnet_id)
-        return await self._agreement.call(
-            _call("platform.getValidatorsAt", params, decode, origin, large=True)
-        )
+        call = _call("platform.getValidatorsAt", params, decode, origin, large=True)
+        return await self._agreement.call(call)
 
     async def validators_at_each(
         self, subnet_id: SubnetID, height: int
     ) -> tuple[NodeResult[tuple[ValidatorEntry, ...]], ...]:
-        """Return the members at `height` from each configured node, ordered, or its failure; for
-        the operator.
-        """
+        """Return each node's ordered members at `height`, or its failure; for the operator."""
+        method, origin = "platform.getValidatorsAt", CallOrigin.DAEMON
         params = {"height": height, "subnetID": id_text(subnet_id)}
-        method, decode = "platform.getValidatorsAt", _decode_sorted_set
-        return await self._pool.call_all(
-            _call(method, params, decode, CallOrigin.DAEMON, large=True)
-        )
+        call = _call(method, params, _decode_sorted_set, origin, large=True)
+        return await self._pool.call_all(call)
 
     async def all_validators_at(
         self, height: int, origin: CallOrigin = CallOrigin.CALLER
     ) -> Mapping[SubnetID, tuple[ValidatorEntry, ...]]:
         """Return the members of every subnet at `height`.
 
-        Of nodes that share a key, the first carries the weight of all; weight without a key is one
-        entry of the empty node id. Raises MethodMissing if no node has the method (older ones),
-        HeightAhead.
+        The first of the nodes that share a key carries the weight of all. Weight without a key is
+        one entry with the empty node id. Raises HeightAhead, and MethodMissing if no node has the
+        method, as older nodes.
         """
-        method, params = "platform.getAllValidatorsAt", {"height": height}
-        return await self._agreement.call(
-            _call(method, params, p_chain.decode_all_sets, origin, large=True, optional=True)
-        )
+        method, decode = "platform.getAllValidatorsAt", p_chain.decode_all_sets
+        call = _call(method, {"height": height}, decode, origin, large=True, optional=True)
+        return await self._agreement.call(call)
 
     async def validated_by(self, chain_id: ChainID) -> SubnetID | None:
         """Return the subnet that validates a chain, or None if the P-Chain knows no such chain."""
         params = {"blockchainID": id_text(chain_id)}
-        return await self._agreement.find(
-            _call("platform.validatedBy", params, p_chain.decode_validated_by)
-        )
+        call = _call("platform.validatedBy", params, p_chain.decode_validated_by)
+        return await self._agreement.find(call)
 
     async def blockchains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates; none for an unknown subnet."""
@@ -170,27 +164,18 @@ class PlatformClient:
         return await self._agreement.find(call, compare_grown) or ()
 
     async def subnet(self, subnet_id: SubnetID) -> Subnet | None:
-        """Return the record of a subnet other than the Primary Network, or None if there is none."""
-        params, decode = {"subnetID": id_text(subnet_id)}, partial(p_chain.decode_subnet, subnet_id)
-        return await self._agreement.find(
-            _call("platform.getSubnet", params, decode), p_chain.compare_subnets
-        )
+        """Return the record of a subnet, which the Primary Network lacks; None if it has none."""
+        call = _subnet_call(subnet_id, CallOrigin.CALLER)
+        return await self._agreement.find(call, p_chain.compare_subnets)
 
     async def subnet_each(self, subnet_id: SubnetID) -> tuple[NodeResult[Subnet], ...]:
-        """Return the record of a subnet from each configured node, or its failure; for the
-        operator.
-        """
-        params, decode = {"subnetID": id_text(subnet_id)}, partial(p_chain.decode_subnet, subnet_id)
-        return await self._pool.call_all(
-            _call("platform.getSubnet", params, decode, CallOrigin.DAEMON)
-        )
+        """Return each node's record of a subnet, or its failure; for the operator."""
+        return await self._pool.call_all(_subnet_call(subnet_id, CallOrigin.DAEMON))
 
     async def current_validations(
         self, subnet_id: SubnetID, origin: CallOrigin = CallOrigin.CALLER
     ) -> tuple[CurrentValidation, ...]:
-        """Return the validations of a subnet now, with ids and start times; an unknown subnet has
-        none.
-        """
+        """Return the current validations of a subnet; an unknown subnet has none."""
         method, params = "platform.getCurrentValidators", {"subnetID": id_text(subnet_id)}
         call = _call(method, params, p_chain.decode_current_validations, origin, large=True)
         return await self._agreement.require_checked(call, p_chain.compare_validations)
@@ -208,8 +193,7 @@ class PlatformClient:
     async def subnets(self) -> tuple[SubnetID, ...]:
         """Return the ids of all subnets, the Primary Network among them.
 
-        While too few nodes have the deprecated list, they are those of the subnets that have
-        validators.
+        While too few nodes have the deprecated list, only subnets with validators are returned.
         """
         try:
             return await self._agreement.call(_SUBNETS, compare_grown)
@@ -221,36 +205,40 @@ class PlatformClient:
             raise NodeUnavailable("platform.getAllValidatorsAt") from None
 
     async def transaction(self, tx_id: bytes) -> FoundTransaction | None:
-        """Return a transaction from the first node for which it is final, else from any; None if no
-        node has it.
+        """Return a transaction; None if no node has it.
+
+        The first node for which it is final comes before the others.
         """
 
         def is_final(transaction: FoundTransaction | None) -> bool:
             return transaction is not None and transaction.status in _FINAL
 
-        results = await self._pool.try_each(
-            "platform.getTx", partial(_transaction_at, tx_id), is_final
-        )
-        return max(
-            results, key=lambda transaction: (is_final(transaction), transaction is not None)
-        )
+        def rank(transaction: FoundTransaction | None) -> tuple[bool, bool]:
+            return is_final(transaction), transaction is not None
+
+        attempt = partial(_transaction_at, tx_id)
+        results = await self._pool.try_each("platform.getTx", attempt, is_final)
+        return max(results, key=rank)
 
     async def l1_validator(
         self, validation_id: ValidationID, at_least: int = 0
     ) -> ValidationAt | None:
-        """Return a validation from the first node at height `at_least` or later; None if all that
-        answered lag.
+        """Return a validation; None if all nodes that answered lag.
+
+        at_least: height that a node must have reached.
         """
         method, attempt = "platform.getL1Validator", partial(_validation_at, validation_id)
+
+        def is_recent(validation: ValidationAt) -> bool:
+            return validation.height >= at_least
+
         if self._agreement.quorum == 1:
-            results = await self._pool.try_each(
-                method, attempt, lambda validation: validation.height >= at_least
-            )
-            return results[-1] if results[-1].height >= at_least else None
+            results = await self._pool.try_each(method, attempt, is_recent)
+            return results[-1] if is_recent(results[-1]) else None
 
         async def attempt_at_least(node: PoolNode) -> ValidationAt:
             validation = await attempt(node)
-            if validation.height < at_least:
+            if not is_recent(validation):
                 raise HeightAhead(0, "the node lags", at_least, validation.height)
             return validation
 
@@ -280,9 +268,7 @@ class PlatformClient:
         return tuple(validation for validation in validations if validation is not None)
 
     async def indexed_l1_validator(self, validation_id: ValidationID) -> ValidationAt | None:
-        """Return a validation as an index has it, without a call; None: there is no index, or it
-        lacks the row.
-        """
+        """Return a validation as an index has it, without a call; None if no index has it."""
         return None
 
     def _decode_set(self, subnet_id: SubnetID, result: bytes) -> tuple[ValidatorEntry, ...]:
@@ -292,14 +278,13 @@ class PlatformClient:
             recent_digest, recent_entries = self._recent_sets.get(subnet_id, (b"", None))
         if recent_entries is not None and recent_digest == digest:
             return recent_entries
-        entries = (
-            p_chain.decode_validators_at(result)
-            if self._agreement.quorum == 1
-            else _decode_sorted_set(result)
-        )
-        # Nodes that order a set differently return equal entries.
-        if self._agreement.quorum > 1 and recent_entries == entries:
-            return recent_entries
+        if self._agreement.quorum == 1:
+            entries = p_chain.decode_validators_at(result)
+        else:
+            # Nodes that order a set differently return equal entries.
+            entries = _decode_sorted_set(result)
+            if recent_entries == entries:
+                return recent_entries
         self._check_keys(entries)
         # cachetools refuses a value that is larger than the whole cache.
         with self._recent_sets_lock, suppress(ValueError):
@@ -322,13 +307,20 @@ def height_call(origin: CallOrigin = CallOrigin.CALLER) -> NodeCall[int]:
     return NodeCall("platform.getHeight", {}, p_chain.P_CHAIN_PATHS, p_chain.decode_height, origin)
 
 
+def _subnet_call(subnet_id: SubnetID, origin: CallOrigin) -> NodeCall[Subnet]:
+    params = {"subnetID": id_text(subnet_id)}
+    decode = partial(p_chain.decode_subnet, subnet_id)
+    return _call("platform.getSubnet", params, decode, origin)
+
+
 def _decode_sorted_set(result: bytes) -> tuple[ValidatorEntry, ...]:
     return tuple(sorted(p_chain.decode_validators_at(result), key=itemgetter(0)))
 
 
 async def _transaction_at(tx_id: bytes, node: PoolNode) -> FoundTransaction | None:
     params = {"txID": id_text(tx_id)}
-    hex_params, decode = {**params, "encoding": "hex"}, partial(p_chain.decode_tx, tx_id)
+    hex_params = {**params, "encoding": "hex"}
+    decode = partial(p_chain.decode_tx, tx_id)
     try:
         raw = await node.call(_call("platform.getTx", hex_params, decode, large=True))
     except NotFoundByNode:
@@ -339,11 +331,8 @@ async def _transaction_at(tx_id: bytes, node: PoolNode) -> FoundTransaction | No
 
 
 async def _validation_at(validation_id: ValidationID, node: PoolNode) -> ValidationAt:
-    call = _call(
-        "platform.getL1Validator",
-        {"validationID": id_text(validation_id)},
-        p_chain.decode_l1_validator,
-    )
+    params = {"validationID": id_text(validation_id)}
+    call = _call("platform.getL1Validator", params, p_chain.decode_l1_validator)
     try:
         return await node.call(call)
     except NotFoundByNode:

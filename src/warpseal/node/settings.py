@@ -55,11 +55,8 @@ _API_WORDS: Final = re.compile(r"(?:/[A-Za-z]{1,12})+/?")
 def chain_id(value: Any, path: str) -> ChainID:
     """Accept a blockchain id in base58-check, or hex with 0x."""
     if text(value, path).isdigit():
-        raise invalid_setting(
-            path,
-            f"{value} is an EVM chain id: the blockchain id is expected (info.getBlockchainID of"
-            " the node)",
-        )
+        expected = "the blockchain id is expected (info.getBlockchainID of the node)"
+        raise invalid_setting(path, f"{value} is an EVM chain id: {expected}")
     try:
         return ChainID(parse_id(text(value, path)))
     except MalformedID as error:
@@ -69,9 +66,8 @@ def chain_id(value: Any, path: str) -> ChainID:
 def method(value: Any, path: str) -> str:
     """Accept the name of an RPC method; a trailing * stands for any ending."""
     if not _METHOD.fullmatch(name := text(value, path)):
-        raise invalid_setting(
-            path, 'expected the name of a method, such as "debug_traceTransaction" or "debug_*"'
-        )
+        examples = '"debug_traceTransaction" or "debug_*"'
+        raise invalid_setting(path, f"expected the name of a method, such as {examples}")
     return name
 
 
@@ -83,16 +79,17 @@ def address(value: Any, path: str) -> str:
 
 
 def endpoint(*schemes: str) -> Parser[NodeEndpoint]:
-    """Accept {base-url, query-parameters?, http-headers?} of an upstream node, or its base URL as
-    text.
-    """
-    return _endpoint(lambda value, path: _without_api_path(url(*schemes)(value, path), path))
+    """Accept {base-url, query-parameters?, http-headers?} of an upstream node, or its base URL."""
+    parse_url = url(*schemes)
+
+    def base_url(value: Any, path: str) -> str:
+        return _without_api_path(parse_url(value, path), path)
+
+    return _endpoint(base_url)
 
 
 def l1s_node(value: Any, path: str) -> L1sNode | None:
-    """Accept the endpoint of an upstream node, whose object may have `holders`; an empty text
-    counts as not given.
-    """
+    """Accept the endpoint of an upstream node, whose object may have `holders`; "" is None."""
     if value in ("", None):
         return None
     has_holders = False
@@ -126,9 +123,7 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
         "upgrade-file": optional_path,
         "deny-methods": list_of(method),
         "index": evm_indexing,
-        "index-url": lambda value, path: database_url(
-            value, path, "leave out index to index nothing"
-        ),
+        "index-url": _index_url,
         "index-read-urls": list_of(replica_url),
         "info": _chain_info,
     }
@@ -150,17 +145,19 @@ def evm_chains(value: Any, path: str) -> tuple[EvmChain, ...]:
     return list_of(evm_chain)(decode_json_text(value, path), path)
 
 
+def _index_url(value: Any, path: str) -> str:
+    return database_url(value, path, "leave out index to index nothing")
+
+
 def evm_indexing(value: Any, path: str) -> EvmIndexing | None:
-    """Accept true, an object with parts of `_INDEXING`, or false: it is not indexed."""
+    """Accept true, an object with parts of `_INDEXING`, or false for a chain without an index."""
     if isinstance(value, bool):
         return EvmIndexing() if value else None
     if not isinstance(value, dict):
-        raise invalid_setting(
-            path, f"expected true, false, or an object with any of {', '.join(_INDEXING)}"
-        )
-    fields = json_object(
-        value, path, {key: parser for key, (_, parser) in _INDEXING.items()}, required=set()
-    )
+        keys = ", ".join(_INDEXING)
+        raise invalid_setting(path, f"expected true, false, or an object with any of {keys}")
+    parsers = {key: parser for key, (_, parser) in _INDEXING.items()}
+    fields = json_object(value, path, parsers, required=set())
     return EvmIndexing(**{_INDEXING[key][0]: item for key, item in fields.items()})
 
 
@@ -241,12 +238,12 @@ def _without_api_path(base_url: str, path: str) -> str:
         return base_url
     api_path = match[0] if _API_WORDS.fullmatch(match[0]) else "/ext/…"
     userinfo, _, host = parts.netloc.rpartition("@")
-    before, after = "…@" if userinfo else "", "/…" if match.start() else ""
-    right = f"{parts.scheme}://{before}{host}{after}{'?…' if parts.query else ''}"
-    raise invalid_setting(
-        path,
-        f"ends in the path of an API, {api_path}, which the daemon appends itself; use {right}",
-    )
+    before = "…@" if userinfo else ""
+    after = "/…" if match.start() else ""
+    query = "?…" if parts.query else ""
+    right_url = f"{parts.scheme}://{before}{host}{after}{query}"
+    reason = f"ends in the path of an API, {api_path}, which the daemon appends itself"
+    raise invalid_setting(path, f"{reason}; use {right_url}")
 
 
 def _texts(value: Any, path: str) -> dict[str, str]:
@@ -274,13 +271,13 @@ def _nodes(key: str, help: str) -> Any:
 class NodeSettings(Settings, frozen=True):
     """Upstream nodes in order of preference, and the limits of calls to each of them.
 
-    background_eighths: the share of the limits of one node that background work of this process
-        has: 1 for the P-Chain follower of the daemon, 3 for the index process. Calls of requests
-        have 4, so that nothing delays signing.
+    background_eighths: eighths of the limits of a node for background work of this process: 1 for
+        the P-Chain follower of the daemon, 3 for the index process. Calls of requests have 4, so
+        that nothing delays signing.
     height_claim_grace_s: time for which a node may report a height that too few others reach while
-        theirs grows.
-    max_set_bytes: size of responses with validator sets or peers.
-    max_answer_bytes: size of all other responses.
+        their height grows.
+    max_set_bytes: largest response with validator sets or peers.
+    max_answer_bytes: largest response to any other call.
     """
 
     p_chain_api: tuple[NodeEndpoint, ...] = _nodes("p-chain-api", "nodes for platform.* calls")

@@ -1,5 +1,4 @@
-"""The current state of the chains at one node: parameters, supply, outputs; several replies of the
-same node.
+"""The current state of the chains at one node: parameters, supply, outputs.
 
 Source of truth: avalanchego `vms/platformvm/service.go`, `vms/avm/service.go`.
 """
@@ -50,28 +49,21 @@ class NodeState:
 
     async def staking_asset(self) -> AssetID:
         """Return the id of AVAX on this network."""
-        return await self._call(
-            _Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset)
-        )
+        call = _Call("platform.getStakingAssetID", {}, P_CHAIN_PATHS, decode_asset)
+        return await self._call(call)
 
     async def fee_config(self) -> L1FeeConfig | None:
-        """Return the fee parameters of active L1 validators; None from a node that is too old to
-        have them.
-        """
-        return await self._find(
-            _Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, decode_fee_config)
-        )
+        """Return the fee parameters of active L1 validators; None from an older node."""
+        call = _Call("platform.getValidatorFeeConfig", {}, P_CHAIN_PATHS, decode_fee_config)
+        return await self._find(call)
 
     async def supply(self) -> int | None:
         """Return the Primary Network's supply, nAVAX; None from a node that does not return it."""
-        return await self._find(
-            _Call("platform.getCurrentSupply", {}, P_CHAIN_PATHS, _decode_supply)
-        )
+        call = _Call("platform.getCurrentSupply", {}, P_CHAIN_PATHS, _decode_supply)
+        return await self._find(call)
 
     async def l1_balance(self, validation_id: ValidationID) -> int | None:
-        """Return the remaining balance of an L1 validator, nAVAX; None if there is no such
-        validation.
-        """
+        """Return an L1 validator's remaining balance, nAVAX; None for an unknown validation."""
         params = {"validationID": id_text(validation_id)}
         call = _Call("platform.getL1Validator", params, P_CHAIN_PATHS, _decode_l1_balance)
         return await self._find(call, NotFoundByNode)
@@ -79,22 +71,23 @@ class NodeState:
     async def p_outputs(self, address: str) -> tuple[Utxo[Output], ...]:
         """Return the unspent outputs of the P-Chain that an address owns or shares.
 
-        address: text of the address.
+        address: text form of the address.
         """
         return await self._outputs("platform.getUTXOs", P_CHAIN_PATHS, _P_UTXO, address)
 
     async def x_outputs(self, address: str) -> tuple[XUtxo, ...]:
         """Return the unspent outputs of the X-Chain that an address owns or shares.
 
-        address: text of the address.
+        address: text form of the address.
         """
         return await self._outputs("avm.getUTXOs", X_CHAIN_PATHS, _X_UTXO, address)
 
     async def _outputs(
         self, method: str, paths: tuple[str, ...], codec: StructCodec[Utxo[T]], address: str
     ) -> tuple[Utxo[T], ...]:
-        """Return the outputs of all pages, which are of one height only if the caller finds the
-        height unchanged.
+        """Return the outputs of all pages.
+
+        Pages may be of different heights: the caller compares the height before and after.
         """
         outputs: dict[UtxoID, Utxo[T]] = {}
         params: dict[str, Any] = {"addresses": [address], "limit": _PAGE, "encoding": "hex"}
@@ -159,9 +152,8 @@ def _decode_page(codec: StructCodec[Utxo[T]], result: bytes) -> _OutputPage[T]:
     texts = page.utxos or []
     if len(texts) > _PAGE:
         raise ValueError(f"a page of {len(texts)} outputs")
-    return _OutputPage(
-        tuple(codec.parse(decode_checked_hex(text)) for text in texts), page.end_index
-    )
+    outputs = tuple(codec.parse(decode_checked_hex(text)) for text in texts)
+    return _OutputPage(outputs, page.end_index)
 
 
 decode_asset: Final = field_decoder("assetID", str, lambda text: AssetID(parse_id(text)))

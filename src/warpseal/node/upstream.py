@@ -30,7 +30,10 @@ from warpseal.warp.ids import ChainID
 
 
 class Upstream(Struct, frozen=True):
-    """The clients of the configured nodes; validators: by configured EVM chain."""
+    """The clients of the configured nodes.
+
+    validators: clients of the validators API, by configured EVM chain.
+    """
 
     platform: PlatformClient
     info: InfoClient
@@ -58,9 +61,10 @@ def connect_upstream(
 ) -> Upstream:
     """Build the clients; no node is called yet.
 
-    executor: decodes large replies; it should have a single thread, since decoding holds the
-        interpreter lock and several threads would keep the event loop waiting.
-    check_key: see PlatformClient.
+    executor: thread that decodes large replies; a single one, since decoding holds the interpreter
+        lock and several threads would keep the event loop waiting.
+    check_key: function that checks public keys, passed to the PlatformClient.
+    build_platform: class of the PlatformClient.
     """
     served, limits = ServedNetwork(), settings.limits
     nodes: list[UpstreamNode] = []
@@ -95,20 +99,19 @@ def connect_upstream(
         )
 
     def own_nodes(chain: EvmChain, api: ChainApi) -> list[UpstreamNode]:
-        endpoints = (
-            api_endpoint(endpoint, api) if api is not ChainApi.RPC else endpoint
-            for endpoint in chain.rpc
-        )
-        return [build_node(endpoint) for endpoint in endpoints if endpoint]
+        if api is ChainApi.RPC:
+            return [build_node(endpoint) for endpoint in chain.rpc]
+        endpoints = [api_endpoint(endpoint, api) for endpoint in chain.rpc]
+        return [build_node(endpoint) for endpoint in endpoints if endpoint is not None]
 
     def own_pools(api: ChainApi) -> dict[ChainID, NodePool[int]]:
-        # The URLs of an entry are those of one chain: its nodes need not say to which network they
-        # belong.
-        return {
-            chain.blockchain_id: NodePool(members, ServedNetwork(), limits)
-            for chain in settings.evm_chains
-            if (members := own_nodes(chain, api))
-        }
+        # The URLs of an entry are those of one chain, so that its nodes need not name a network.
+        pools: dict[ChainID, NodePool[int]] = {}
+        for chain in settings.evm_chains:
+            members = own_nodes(chain, api)
+            if members:
+                pools[chain.blockchain_id] = NodePool(members, ServedNetwork(), limits)
+        return pools
 
     def agreement(members: NodePool[int]) -> NodeAgreement:
         return NodeAgreement(
@@ -117,6 +120,10 @@ def connect_upstream(
 
     p_chain, p_blocks = pool(platform_nodes), pool(platform_nodes)
     platform = build_platform(p_chain, agreement(p_chain), check_key)
+    validators: dict[ChainID, ChainValidatorsClient] = {}
+    for chain in settings.evm_chains:
+        chain_nodes = own_nodes(chain, ChainApi.VALIDATORS)
+        validators[chain.blockchain_id] = ChainValidatorsClient(chain_nodes)
     return Upstream(
         platform=platform,
         info=info,
@@ -133,8 +140,5 @@ def connect_upstream(
         containers=ContainersClient(pool(nodes)),
         state=StateClient(pool(platform_nodes)),
         view=NodeViewClient(platform, agreement(pool(platform_nodes)), pool(info_nodes)),
-        validators={
-            chain.blockchain_id: ChainValidatorsClient(own_nodes(chain, ChainApi.VALIDATORS))
-            for chain in settings.evm_chains
-        },
+        validators=validators,
     )
