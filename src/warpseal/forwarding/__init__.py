@@ -1,3 +1,1 @@
-"""Calls that are passed on to nodes: `evm/` for EVM chains, `primary/` for the chains of the
-primary network.
-"""
+"""Calls that are passed on to nodes: `evm/` for EVM chains, `primary/` for the primary network."""

@@ -1,6 +1,4 @@
-"""Settings of the calls that the daemon forwards to nodes: of EVM chains, and of the gateway
-(docs/gateway.md).
-"""
+"""Settings of the calls that the daemon forwards to nodes, also by the gateway."""
 
 from __future__ import annotations
 
@@ -30,17 +28,17 @@ _NODES: Final = one_or_more(endpoint("http", "https"))
 class EvmRpcSettings(Settings, frozen=True):
     """Limits of every EVM chain; those of one HTTP call hold for the gateway as well.
 
-    Durations in seconds.
+    Durations are in seconds.
 
-    deny_methods: denied methods of all chains; the entry of a chain may name more.
+    deny_methods: methods denied on all chains; the entry of a chain may name more.
     connections_per_node: concurrent HTTP connections to one node.
     retry_after_s, poll_s: cooldown_s and poll_s of NodeLimits.
-    max_answer_bytes: size of a response of a node.
-    max_message_bytes: size of a WebSocket message.
-    max_queued, max_queued_bytes: messages queued for a slow client.
-    max_total_queued_bytes: size of the messages queued for all clients of a chain.
-    max_sockets: number of WebSocket clients of a chain.
-    max_subscriptions, max_in_flight: numbers of subscriptions and of open calls of a client.
+    max_answer_bytes: largest response of a node.
+    max_message_bytes: largest WebSocket message.
+    max_queued, max_queued_bytes: messages queued for one slow client.
+    max_total_queued_bytes: messages queued for all clients of a chain.
+    max_sockets: WebSocket clients of one chain.
+    max_subscriptions, max_in_flight: subscriptions and open calls of one WebSocket client.
     """
 
     deny_methods: tuple[str, ...] = setting(
@@ -82,27 +80,29 @@ class EvmRpcSettings(Settings, frozen=True):
 
 
 def gateway_nodes(value: Any, path: str) -> tuple[NodeEndpoint, ...]:
-    """Accept one node or several, as p-chain-api does; an empty text or list: none."""
-    return () if value in ("", None, []) else _NODES(value, path)
+    """Accept one node or several, as p-chain-api does; an empty text or list stands for none."""
+    if value in ("", None, []):
+        return ()
+    return _NODES(value, path)
 
 
 def gateway_method(value: Any, path: str) -> str:
-    """Accept the name of a method of a forwarded service: a !
+    """Accept the name of a method of a forwarded service.
 
-    before it denies it, a trailing * is any ending.
+    A leading ! denies the method, a trailing * stands for any ending.
     """
-    if not _GATEWAY_METHOD.fullmatch(name := text(value, path)):
-        raise invalid_setting(
-            path,
-            f'expected a method, such as "platform.getTx" or "!info.*", of {", ".join(SERVICES)}',
-        )
+    name = text(value, path)
+    if not _GATEWAY_METHOD.fullmatch(name):
+        services = ", ".join(SERVICES)
+        reason = f'expected a method, such as "platform.getTx" or "!info.*", of {services}'
+        raise invalid_setting(path, reason)
     return name
 
 
 class GatewaySettings(Settings, frozen=True):
-    """Nodes of the primary network in order of preference, and methods that they get.
+    """Nodes of the primary network in order of preference, and the methods forwarded to them.
 
-    methods: allowed methods, and denied methods behind a !; a denied method is never allowed.
+    methods: names of further methods; a name after a ! is denied, also if it is allowed.
     """
 
     nodes: tuple[NodeEndpoint, ...] = setting(

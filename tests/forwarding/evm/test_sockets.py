@@ -151,9 +151,11 @@ async def test_a_revoked_key_ends_the_connection() -> None:
 async def test_a_key_in_the_query_of_a_handshake_is_not_logged_at_any_level() -> None:
     node = Node()
     with capture_all_logs() as log:
-        async with open_endpoint(node, admission=Admission(key="secret-key")) as endpoint:  # noqa: SIM117
-            async with endpoint.socket("?apikey=secret-key") as client:
-                assert (await exchange(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+        async with (
+            open_endpoint(node, admission=Admission(key="secret-key")) as endpoint,
+            endpoint.socket("?apikey=secret-key") as client,
+        ):
+            assert (await exchange(client, call(1, "eth_chainId")))["result"] == "0x7a69"
     assert "WebSocket ended" in log.getvalue()
     assert "secret-key" not in log.getvalue()
     assert not any("secret-key" in str(headers) for headers in node.headers)

@@ -240,8 +240,8 @@ async def test_reads_go_to_the_next_node_and_issue_tx_is_sent_once() -> None:
         await served.until_checked()
         assert await served.call(P, "platform.getTx") == {"tx": "0x00"}
         for path, method in ((P, "platform.issueTx"), (X, "avm.issueTx"), (AVAX, "avax.issueTx")):
-            pool = served.gateway.forwarders[PrimaryChain[path[8]]].pool
-            await until(lambda: pool.nodes[0].failure is None and pool.nodes[0].head is not None)  # noqa: B023
+            node = served.gateway.forwarders[PrimaryChain[path[8]]].pool.nodes[0]
+            await until(lambda node=node: node.failure is None and node.head is not None)  # type: ignore[misc]
             assert await served.call(path, method, {"tx": "0x00"}) == NO_REPLY
             assert (first.call_counts[method], second.call_counts[method]) == (1, 0)
             assert await served.call(path, method, {"tx": "0x00"}) == {"txID": TX_ID}

@@ -1,5 +1,4 @@
-"""The configuration of a subnet-evm chain, built from its genesis and upgrade file as its nodes
-build it.
+"""The configuration of a subnet-evm chain, built from genesis and upgrade file as by its nodes.
 
 Source of truth: avalanchego `graft/subnet-evm/plugin/evm/vm.go` (parseGenesis),
 `params/config_extra.go`, `params/extras/network_upgrades.go`.
@@ -49,13 +48,15 @@ _NETWORK_UPGRADES: Final = (
     "igloo",
 )
 _BLOCKS: Final = (
-    "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock", "constantinopleBlock",
-    "petersburgBlock", "istanbulBlock", "muirGlacierBlock", "berlinBlock", "londonBlock",
+    "homesteadBlock", "eip150Block", "eip155Block", "eip158Block", "byzantiumBlock",
+    "constantinopleBlock", "petersburgBlock", "istanbulBlock", "muirGlacierBlock", "berlinBlock",
+    "londonBlock",
 )  # fmt: skip
 _OPTIONAL_FIELDS: Final = (
-    "daoForkBlock", "daoForkSupport", "arrowGlacierBlock", "grayGlacierBlock", "mergeNetsplitBlock", "shanghaiTime",
-    "cancunTime", "pragueTime", "verkleTime", "terminalTotalDifficulty", "terminalTotalDifficultyPassed",
-    "initialMinDelayMS", "allowFeeRecipients",
+    "daoForkBlock", "daoForkSupport", "arrowGlacierBlock", "grayGlacierBlock",
+    "mergeNetsplitBlock", "shanghaiTime", "cancunTime", "pragueTime", "verkleTime",
+    "terminalTotalDifficulty", "terminalTotalDifficultyPassed", "initialMinDelayMS",
+    "allowFeeRecipients",
 )  # fmt: skip
 _TIME_NAMES: Final = tuple(f"{name}Timestamp" for name in _NETWORK_UPGRADES)
 _GENESIS: Final = field_names("config")
@@ -74,9 +75,9 @@ class NotSubnetEvm(ValueError):
 class ChainConfig(Struct, frozen=True):
     """The configuration of a chain.
 
-    settings: settings other than precompiles and upgrades, by name, JSON-ready.
-    genesis_precompiles: the precompiles of the genesis by key.
-    upgrades: the content of the operators' upgrade.json, JSON-ready.
+    settings: values except precompiles and upgrades, by name, JSON-ready.
+    genesis_precompiles: configurations of precompiles in the genesis, by key.
+    upgrades: content of the operators' upgrade.json, JSON-ready.
     """
 
     settings: Mapping[str, Any]
@@ -90,17 +91,13 @@ class ChainConfig(Struct, frozen=True):
 
     def precompiles_at(self, moment: int) -> dict[str, Config]:
         """Return the result of eth_getActivePrecompilesAt."""
-        return active_precompiles(
-            moment, self.genesis_precompiles, self.upgrades.get("precompileUpgrades", ())
-        )
+        upgrades = self.upgrades.get("precompileUpgrades", ())
+        return active_precompiles(moment, self.genesis_precompiles, upgrades)
 
     def has_fee_manager(self, moment: int) -> bool:
-        """Return whether the fee manager precompile is active at a time, and with it subnet-evm's
-        own rules.
-        """
-        return self._is_reached(
-            "subnetEVMTimestamp", moment
-        ) and FEE_MANAGER in self.precompiles_at(moment)
+        """Return whether subnet-evm's rules and the fee manager precompile are active at a time."""
+        has_rules = self._is_reached("subnetEVMTimestamp", moment)
+        return has_rules and FEE_MANAGER in self.precompiles_at(moment)
 
     def fees(self, moment: int) -> Mapping[str, int]:
         """Return the fees at a time without an active fee manager."""
@@ -116,17 +113,12 @@ class ChainConfig(Struct, frozen=True):
         forks = [name.removesuffix("Block") for name in _BLOCKS if name != "muirGlacierBlock"]
         ethereum |= {_rule_name(fork): self._is_reached(f"{fork}Block", 0) for fork in forks}
         ethereum["IsMerge"] = True
-        ethereum |= {
-            _rule_name(fork): self._is_reached(f"{fork}Time", moment) for fork in _TIMED_FORKS
-        }
-        upgrades = [
-            name
-            for name in _NETWORK_UPGRADES
-            if name != "igloo" or "iglooTimestamp" in self.settings
-        ]
-        avalanche = {
-            _rule_name(name): self._is_reached(f"{name}Timestamp", moment) for name in upgrades
-        }
+        for fork in _TIMED_FORKS:
+            ethereum[_rule_name(fork)] = self._is_reached(f"{fork}Time", moment)
+        avalanche: dict[str, bool] = {}
+        for name in _NETWORK_UPGRADES:
+            if name != "igloo" or "iglooTimestamp" in self.settings:
+                avalanche[_rule_name(name)] = self._is_reached(f"{name}Timestamp", moment)
         active = self.precompiles_at(moment).items()
         times = {key: {"timestamp": config["blockTimestamp"]} for key, config in active}
         return {"ethRules": ethereum, "avalancheRules": avalanche, "precompiles": times}
@@ -141,7 +133,7 @@ def chain_config(
 ) -> ChainConfig:
     """Return the configuration of a chain. Raises NotSubnetEvm.
 
-    genesis: the genesis data of its CreateChainTx.
+    genesis: genesis in the CreateChainTx of the chain.
     network_times_s: Unix seconds by upgrade, as info.upgrades returns them.
     """
     upgrades = decode_upgrade_file(upgrade_file)
@@ -171,10 +163,10 @@ def decode_upgrade_file(content: bytes) -> dict[str, Any]:
 def read_upgrade_file(path: Path) -> bytes:
     """Return an upgrade file. Raises NotSubnetEvm, OSError."""
     with path.open("rb") as file:
-        read = file.read(_MAX_FILE_BYTES + 1)
-    if len(read) > _MAX_FILE_BYTES:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
         raise NotSubnetEvm(f"the upgrade file has more than {_MAX_FILE_BYTES} bytes")
-    return read
+    return content
 
 
 def _settings(
@@ -194,8 +186,9 @@ def _settings(
 def _network_times(
     fields: Mapping[str, Any], overrides: Mapping[str, int], network_times_s: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return when each network upgrade begins: 0 in a genesis means the default, in an override it
-    means 0.
+    """Return the time of each network upgrade.
+
+    A 0 in the genesis stands for the default time; a 0 in an override is the time 0.
     """
     times: dict[str, int] = {}
     for name in _NETWORK_UPGRADES:
@@ -213,26 +206,26 @@ def _upgrades_as_json(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("networkUpgradeOverrides") is not None:
         overrides = _TIMES(fields["networkUpgradeOverrides"])
         times = {key: timestamp(overrides.get(key)) for key in _TIME_NAMES}
-        encoded["networkUpgradeOverrides"] = {
-            key: time for key, time in times.items() if time is not None
-        }
+        set_times = {key: time for key, time in times.items() if time is not None}
+        encoded["networkUpgradeOverrides"] = set_times
     if fields.get("stateUpgrades"):
         encoded["stateUpgrades"] = [_state_upgrade(upgrade) for upgrade in fields["stateUpgrades"]]
     if fields.get("precompileUpgrades"):
-        encoded["precompileUpgrades"] = [
-            precompile_upgrade_as_json(upgrade) for upgrade in fields["precompileUpgrades"]
-        ]
+        upgrades = map(precompile_upgrade_as_json, fields["precompileUpgrades"])
+        encoded["precompileUpgrades"] = list(upgrades)
     return encoded
 
 
 def _state_upgrade(fields: dict[str, Any]) -> dict[str, Any]:
     fields = _STATE_UPGRADE(fields)
-    accounts = {
-        address(account): _account(change)
-        for account, change in (fields.get("accounts") or {}).items()
-    }
+    encoded: dict[str, Any] = {}
+    changes = fields.get("accounts") or {}
+    accounts = {address(account): _account(change) for account, change in changes.items()}
     begins = timestamp(fields.get("blockTimestamp"))
-    return {**({} if begins is None else {"blockTimestamp": begins}), "accounts": accounts}
+    if begins is not None:
+        encoded["blockTimestamp"] = begins
+    encoded["accounts"] = accounts
+    return encoded
 
 
 def _account(fields: dict[str, Any]) -> dict[str, Any]:
@@ -241,9 +234,8 @@ def _account(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("code") not in (None, "", "0x"):
         encoded["code"] = fields["code"].lower()
     if fields.get("storage"):
-        encoded["storage"] = {
-            slot.lower(): value.lower() for slot, value in fields["storage"].items()
-        }
+        slots = fields["storage"].items()
+        encoded["storage"] = {slot.lower(): value.lower() for slot, value in slots}
     if fields.get("balanceChange") is not None:
         encoded["balanceChange"] = quantity(fields["balanceChange"])
     return encoded
@@ -260,8 +252,7 @@ LoadUpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
 
 
 class ChainConfigLoader:
-    """The configuration of one chain, loaded on first use; the upgrade file is read again when it
-    changes.
+    """The configuration of one chain, loaded on first use, and again when its upgrade file changes.
 
     Without an upgrade file there is no configuration: a chain's changes after its genesis are
     written only there.
@@ -306,7 +297,5 @@ class ChainConfigLoader:
         self._loaded, self._retry_at = (changed_ns, config), 0.0
 
     def _warn(self, reason: str) -> None:
-        log.warning(
-            "EVM chain configuration unavailable",
-            extra={"upgrade_file": self._upgrade_file, "reason": reason},
-        )
+        fields = {"upgrade_file": self._upgrade_file, "reason": reason}
+        log.warning("EVM chain configuration unavailable", extra=fields)

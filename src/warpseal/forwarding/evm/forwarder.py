@@ -1,5 +1,4 @@
-"""Calls of one EVM chain: denied, forwarded to a node that may receive them, or answered by the
-daemon itself.
+"""Calls of one EVM chain: denied, forwarded to a node, or answered by the daemon itself.
 
 A call that a node may have executed is not sent to a second one, unless it only reads. Source of
 truth: docs/node-interfaces.md.
@@ -80,7 +79,7 @@ ERRORS: Final = {
 LoadChainConfig = Callable[[], Awaitable[ChainConfig | None]]
 """Returns the configuration of the chain; None if it cannot be known."""
 
-# The daemon has another way to what these methods return.
+# The daemon can compute the results of these methods in another way.
 _REPLACEABLE: Final = SUBNET_EVM | {BLOCK_RECEIPTS}
 # The name of a batch of several methods in traces.
 _BATCH: Final = "batch"
@@ -97,10 +96,10 @@ class ForwardingObserver(Protocol):
     ) -> None:
         """Note calls.
 
-        chain: its id; upstream: a node's position in its list, after "ws" for a WebSocket's; empty
-            if no node was called.
-
-        outcome: "ok", "refused", "denied", "derived", or the value of an NodeFailure.
+        chain: id of the chain.
+        upstream: position of the node in its list, after "ws" for a WebSocket; "" if no node was
+            called.
+        outcome: "ok", "refused", "denied", "derived", or the value of a NodeFailure.
         """
 
 
@@ -115,19 +114,18 @@ class CallGuard(Protocol):
         calls: Mapping[int, RpcCall],
         read: Callable[[Mapping[int, RpcCall]], Awaitable[Mapping[int, RpcResponse]]],
     ) -> dict[int, RpcResponse]:
-        """Return the responses to those of the guarded calls that no node may receive.
+        """Return the responses to the guarded calls that no node may receive.
 
-        read: calls a node.
+        read: function that calls a node.
         """
 
 
 class EvmForwarder:
-    """One chain.
+    """The calls of one chain.
 
-    name: its id, for metrics.
-    load_config: needed for methods that no node of the chain has.
-
-    guard: None: no message is blocked.
+    name: id of the chain, for metrics.
+    load_config: function that returns the configuration, for methods that the nodes lack.
+    guard: refuses calls for blocked messages; None if no message is blocked.
     """
 
     def __init__(
@@ -167,26 +165,30 @@ class EvmForwarder:
     ) -> NodeReply | RpcResponse | None:
         """Return a node's unchanged reply to a batch, or the error of all its calls.
 
-        Returns None if the caller has to forward the calls singly; the batch may have been sent.
-        methods: the methods of its calls, none of which is a notification.
+        Returns None if the calls have to be forwarded singly, after the batch was refused or
+        without sending it.
+
+        methods: methods of the calls, none of which is a notification.
+        count: number of the calls.
         """
-        if (
-            not methods <= PLAIN_READS
-            or any(map(self._denied.denies, methods))
-            or any(map(self._guards, methods))
-        ):
+        if not methods <= PLAIN_READS:
             return None
+        if any(map(self._denied.denies, methods)) or any(map(self._guards, methods)):
+            return None
+        # Responses of an unchanged batch are not read, and these ones reveal heads.
         if self.pool.compares_heads and not HEAD_METHODS.isdisjoint(methods):
             return None
-        reply = await self._forward(
-            RpcCall(next(iter(methods))), body, await self.pool.candidates(), count
-        )
-        is_single_response = isinstance(reply, NodeReply) and reply.is_ok and reply.body[:1] != b"["
-        return None if is_single_response else reply
+        nodes = await self.pool.candidates()
+        reply = await self._forward(RpcCall(next(iter(methods))), body, nodes, count)
+        if isinstance(reply, NodeReply) and reply.is_ok and reply.body[:1] != b"[":
+            # A single response: the node takes no batches, or not of so many calls.
+            return None
+        return reply
 
     async def forward_batch(self, calls: Sequence[RpcCall]) -> list[RpcResponse]:
-        """Return the responses to calls, in their order, derived if no node has the method and the
-        daemon can.
+        """Return the responses to calls, in their order.
+
+        A response is derived by the daemon if no node has the method, and the daemon can.
         """
         responses: dict[int, RpcResponse] = {}
         by_node: dict[PoolNode | None, dict[int, RpcCall]] = {}
@@ -206,9 +208,7 @@ class EvmForwarder:
         return [responses[number] for number in range(len(calls))]
 
     def respond_locally(self, call: RpcCall) -> RpcCall | RpcResponse:
-        """Return the response to a call that no node may receive, or the call as a node is to
-        receive it.
-        """
+        """Return the response to a call that no node may receive, else the call for a node."""
         if self._denied.denies(call.method):
             self.count(class_of(call.method), "", "denied")
             missing = f"the method {call.method[:256]} does not exist/is not available"
@@ -226,14 +226,13 @@ class EvmForwarder:
         """Return whether a call may go unchanged to any node."""
         if method in SUBNET_EVM or self._denied.denies(method) or self._guards(method):
             return False
-        return (
-            class_of(method) is not MethodClass.USE_FILTER or self._filters.node_of(params) is None
-        )
+        uses_filter = class_of(method) is MethodClass.USE_FILTER
+        return not uses_filter or self._filters.node_of(params) is None
 
     def count(self, method_class: MethodClass, upstream: str, outcome: str, calls: int = 1) -> None:
         """Note the outcome of calls.
 
-        upstream: the name of the endpoint for ForwardingObserver.
+        upstream: name of the node, as for the ForwardingObserver.
         """
         if self._observer is not None:
             self._observer.observe_forwarding(self.name, method_class, upstream, outcome, calls)
@@ -242,18 +241,20 @@ class EvmForwarder:
         self, call: RpcCall, nodes: Sequence[PoolNode] | None = None, timeout_s: float | None = None
     ) -> RpcResponse:
         """Return the response of these nodes, or any, to a call that only reads."""
-        nodes = await self.pool.candidates() if nodes is None else nodes
-        return (await self._send_batch({0: call}, nodes, timeout_s))[0]
+        if nodes is None:
+            nodes = await self.pool.candidates()
+        responses = await self._send_batch({0: call}, nodes, timeout_s)
+        return responses[0]
 
     def _guards(self, method: str) -> bool:
         return self._guard is not None and self._guard.guards(method)
 
     async def _find_refusals(self, calls: Sequence[RpcCall]) -> dict[int, RpcResponse]:
         """Return the responses to calls for blocked messages, by position."""
-        guarded = {number: call for number, call in enumerate(calls) if self._guards(call.method)}
-        guarded = {
-            number: call for number, call in guarded.items() if not self._denied.denies(call.method)
-        }
+        guarded: dict[int, RpcCall] = {}
+        for number, call in enumerate(calls):
+            if self._guards(call.method) and not self._denied.denies(call.method):
+                guarded[number] = call
         if self._guard is None or not guarded:
             return {}
 
@@ -266,12 +267,14 @@ class EvmForwarder:
         return refusals
 
     def _node_of_filter(self, call: RpcCall) -> PoolNode | None:
-        is_filter = class_of(call.method) is MethodClass.USE_FILTER
-        return self._filters.node_of(call.params) if is_filter else None
+        if class_of(call.method) is not MethodClass.USE_FILTER:
+            return None
+        return self._filters.node_of(call.params)
 
     async def _candidates(self, node: PoolNode | None) -> Sequence[PoolNode]:
-        """Return the nodes to try: only the node of a filter if there is one, and none that is of
-        another chain.
+        """Return the nodes to try: those of the pool, or the node of a filter alone.
+
+        The node of a filter may meanwhile be of another chain: then no node may be tried.
         """
         if node is None:
             return await self.pool.candidates()
@@ -287,19 +290,20 @@ class EvmForwarder:
         method_class = class_of(call.method)
         is_read = method_class is MethodClass.READ
 
+        shows_head = self.pool.compares_heads and reveals_head(call)
+
         def is_final(node: PoolNode, reply: NodeReply) -> bool:
-            if method_class is MethodClass.MAKE_FILTER or (
-                self.pool.compares_heads and reveals_head(call)
-            ):
+            if shows_head or method_class is MethodClass.MAKE_FILTER:
                 self._learn(call, decode_result(reply.body), node)
             return not (reply.is_busy and is_read)
 
         method = call.method if count == 1 else _BATCH
         send = partial(self._post, body=body, classes={method_class: count}, method=method)
-        reply = await self.pool.forward(
-            nodes, self._settings.call_timeout_s, send, is_final, is_read=is_read
-        )
-        return reply if isinstance(reply, NodeReply) else RpcResponse(error=error_for(reply, call))
+        timeout_s = self._settings.call_timeout_s
+        reply = await self.pool.forward(nodes, timeout_s, send, is_final, is_read=is_read)
+        if isinstance(reply, NodeReply):
+            return reply
+        return RpcResponse(error=error_for(reply, call))
 
     async def _send_batch(
         self,
@@ -307,37 +311,33 @@ class EvmForwarder:
         nodes: Sequence[PoolNode],
         timeout_s: float | None = None,
     ) -> dict[int, RpcResponse]:
-        """Call these nodes, one after another, until all calls have responses or no node is left."""
+        """Call nodes one after another until all calls have responses, or no node is left."""
         waiting, responses = dict(calls), dict[int, RpcResponse]()
         failure: CallFailure | None = None
         until = loop_time() + (timeout_s or self._settings.call_timeout_s)
         for node in nodes:
             classes = Counter(class_of(call.method) for call in waiting.values())
-            body, methods = (
-                encode_numbered_calls(waiting),
-                {call.method for call in waiting.values()},
-            )
+            methods = {call.method for call in waiting.values()}
             method = methods.pop() if len(methods) == 1 else _BATCH
+            body = encode_numbered_calls(waiting)
+            left_s = until - loop_time()
             try:
-                reply = await self._post(
-                    node, until - loop_time(), body=body, classes=classes, method=method
-                )
+                reply = await self._post(node, left_s, body=body, classes=classes, method=method)
                 if not reply.is_ok:
                     raise reply.failure()
             except CallFailure as error:
                 failure = error
-                responses |= _final_errors(waiting, error)
-                waiting = {
-                    number: call for number, call in waiting.items() if number not in responses
-                }
+                final_errors = _final_errors(waiting, error)
+                responses |= final_errors
+                for number in final_errors:
+                    del waiting[number]
                 if not waiting or loop_time() >= until:
                     break
             else:
                 return responses | self._decode_responses(waiting, reply, node)
-        return responses | {
-            number: RpcResponse(error=_final_error(failure, call))
-            for number, call in waiting.items()
-        }
+        for number, call in waiting.items():
+            responses[number] = RpcResponse(error=_final_error(failure, call))
+        return responses
 
     async def _post(
         self,
@@ -348,10 +348,9 @@ class EvmForwarder:
         classes: Mapping[MethodClass, int],
         method: str,
     ) -> NodeReply:
-        """Send a body to a node and note the outcome.
+        """Send a body to a node and note the outcome. Raises CallFailure.
 
-        classes: the method classes of its calls.
-        Raises CallFailure.
+        classes: number of the calls in the body, by class.
         """
         try:
             is_write = MethodClass.WRITE in classes
@@ -365,9 +364,8 @@ class EvmForwarder:
     def _decode_responses(
         self, calls: Mapping[int, RpcCall], reply: NodeReply, node: PoolNode
     ) -> dict[int, RpcResponse]:
-        decoded = decode_responses(
-            reply.body, [number for number, call in calls.items() if not call.is_notification]
-        )
+        numbers = [number for number, call in calls.items() if not call.is_notification]
+        decoded = decode_responses(reply.body, numbers)
         responses = {number: decoded.get(number, RpcResponse()) for number in calls}
         for number, call in calls.items():
             self._learn(call, responses[number].result, node)
@@ -379,17 +377,13 @@ class EvmForwarder:
             return
         if class_of(call.method) is MethodClass.MAKE_FILTER:
             self._filters.register(result, node)
-        elif (
-            self.pool.compares_heads
-            and reveals_head(call)
-            and (height := head_in(result)) is not None
-        ):
-            self.pool.note_head(node, height)
+        elif self.pool.compares_heads and reveals_head(call):
+            height = head_in(result)
+            if height is not None:
+                self.pool.note_head(node, height)
 
     async def _complete_subnet_evm(self, call: RpcCall, response: RpcResponse) -> RpcResponse:
-        """Return the response to one of the subnet-evm methods, derived if the node does not have
-        the method.
-        """
+        """Return the response to a subnet-evm method, derived if the node lacks the method."""
         if not is_unknown_method(response, call.method):
             return with_last_changed(response) if call.method == FEE_CONFIG else response
         config = await self._load_config()
@@ -397,11 +391,9 @@ class EvmForwarder:
             return response
         self.count(class_of(call.method), "", "derived")
         checked = self.respond_locally(call)
-        return (
-            checked
-            if isinstance(checked, RpcResponse)
-            else await derive(checked, config, self.read)
-        )
+        if isinstance(checked, RpcResponse):
+            return checked
+        return await derive(checked, config, self.read)
 
     def _count_all(self, classes: Mapping[MethodClass, int], node: PoolNode, outcome: str) -> None:
         for method_class, calls in classes.items():
@@ -417,7 +409,7 @@ class ForwardedChain(Struct, frozen=True):
 
     @property
     def pool(self) -> NodePool[ChainIdentity]:
-        """Its nodes."""
+        """The nodes of the chain."""
         return self.forwarder.pool
 
 
@@ -452,28 +444,29 @@ async def run_chain(chain: ForwardedChain) -> None:
 
 
 def _final_errors(calls: Mapping[int, RpcCall], error: CallFailure) -> dict[int, RpcResponse]:
-    """Return the errors of the calls that the node may have executed: no other node may receive
-    them.
+    """Return the errors of the calls that no other node may receive.
+
+    The node may have executed these calls, or another node would return as much.
     """
-    is_final = error.failure is NodeFailure.TOO_LARGE
-    return {
-        number: RpcResponse(error=error_for(error.failure, call))
-        for number, call in calls.items()
-        if is_final or (error.was_sent and class_of(call.method) is not MethodClass.READ)
-    }
+    is_too_large = error.failure is NodeFailure.TOO_LARGE
+    errors: dict[int, RpcResponse] = {}
+    for number, call in calls.items():
+        may_be_executed = error.was_sent and class_of(call.method) is not MethodClass.READ
+        if is_too_large or may_be_executed:
+            errors[number] = RpcResponse(error=error_for(error.failure, call))
+    return errors
 
 
 def _final_error(failure: CallFailure | None, call: RpcCall) -> RpcError:
-    """Return the error of a call that no node answered; a gateway may refuse a method by a status
-    alone.
+    """Return the error of a call that no node answered.
+
+    A gateway may refuse a method by a status alone.
     """
-    if (
-        failure is not None
-        and failure.status in REFUSALS_OF_CALLERS
-        and call.method in _REPLACEABLE
-    ):
+    if failure is None:
+        return error_for(None, call)
+    if failure.status in REFUSALS_OF_CALLERS and call.method in _REPLACEABLE:
         return RpcError(METHOD_NOT_FOUND, f"HTTP status {failure.status} for {call.method}")
-    return error_for(None if failure is None else failure.failure, call)
+    return error_for(failure.failure, call)
 
 
 def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
@@ -482,20 +475,19 @@ def error_for(kind: NodeFailure | None, call: RpcCall) -> RpcError:
     A filter is lost with its node, as after a restart.
     """
     method_class = class_of(call.method)
-    if method_class is MethodClass.USE_FILTER and kind in (
-        NodeFailure.UNREACHABLE,
-        NodeFailure.LOST,
-    ):
+    is_gone = kind in (NodeFailure.UNREACHABLE, NodeFailure.LOST)
+    if is_gone and method_class is MethodClass.USE_FILTER:
         return FILTER_NOT_FOUND
-    if kind in (NodeFailure.BUSY, NodeFailure.HTTP_STATUS) and method_class is MethodClass.READ:
+    has_refused = kind in (NodeFailure.BUSY, NodeFailure.HTTP_STATUS)
+    if has_refused and method_class is MethodClass.READ:
         return NO_NODE
     return ERRORS.get(kind, NOT_ANSWERED)
 
 
 class FilterRegistry:
-    """Nodes by the id of the filter that they made: no other node knows it.
+    """The node that made each filter: no other node knows the filter.
 
-    Least recently used ids are dropped.
+    Least recently used filters are dropped.
     """
 
     def __init__(self) -> None:
@@ -519,4 +511,6 @@ class FilterRegistry:
         except MALFORMED:
             return None
         filter_id = arguments[0] if isinstance(arguments, list) and arguments else None
-        return self._nodes.get(filter_id.lower()) if isinstance(filter_id, str) else None
+        if not isinstance(filter_id, str):
+            return None
+        return self._nodes.get(filter_id.lower())

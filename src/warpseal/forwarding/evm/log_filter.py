@@ -1,4 +1,4 @@
-"""What is asked of the logs of an EVM chain, and what its nodes return."""
+"""Filters of the logs of an EVM chain, and the logs that its nodes return."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ SEND_WARP_MESSAGE: Final = bytes.fromhex(
 
 
 class LogsRefused(Exception):
-    """Nodes answered, but none returns the logs of this range; they may return those of a shorter
-    one.
-    """
+    """Nodes refuse the logs of this range of blocks; they may return those of a shorter range."""
 
 
 class LogFilter(Struct, frozen=True):
     """The logs of one contract in blocks `first` to `last`, both included.
 
-    topics: 32 bytes each, in their places.
+    topics: first topics of the logs in their order, 32 bytes each.
     """
 
     first: int
@@ -33,7 +31,8 @@ class LogFilter(Struct, frozen=True):
 class EvmLog(Struct, frozen=True):
     """One log.
 
-    block: its number; data: what is not in the topics.
+    block: number of its block.
+    data: bytes that are not in the topics.
     """
 
     block: int

@@ -36,8 +36,8 @@ _MAX_LOGS_BYTES: Final = 16 * MEBIBYTE
 class EvmLogClient:
     """The logs of one chain.
 
-    timeout_s: timeout of a call to a node.
-    executor: the threads that decode large replies.
+    timeout_s: time for one call to one node.
+    executor: threads that decode large replies.
     """
 
     def __init__(
@@ -68,9 +68,7 @@ class EvmLogClient:
         return await self._call("eth_getLogs", [params], partial(_decode_logs, log_filter))
 
     async def _call(self, method: str, params: Sequence[Any], decode: Callable[[bytes], T]) -> T:
-        """Return the first usable reply of a node; a node that refuses the call may not speak for
-        the others.
-        """
+        """Return the first usable reply of a node; other nodes may reply where one refuses."""
         call = rpc_call(method, *params)
         is_refused = False
         for node in await self._forwarder.pool.candidates():

@@ -1,5 +1,4 @@
-"""Classes of RPC methods: which may be sent twice, which are bound to one node, which are denied,
-which show a head.
+"""Classes of RPC methods: reads, methods that are bound to one node, denied ones, and others.
 
 Source of truth: the Ethereum JSON-RPC specification, and the methods that subnet-evm and coreth add
 to it. Pure.
@@ -18,14 +17,13 @@ from warpseal.upstream.jsonrpc import MALFORMED, RpcCall
 
 
 class MethodClass(StrEnum):
-    """How a method is forwarded.
+    """The way in which a method is forwarded.
 
-    READ: to any node, and to the next one if that fails.
-
-    MAKE_FILTER: its result is an id that only its node knows.
-    USE_FILTER: has such an id as its argument.
-    SUBSCRIBE: for WebSockets, each client of which has a node of its own.
-    WRITE: never sent twice; every unknown method is a write.
+    READ: the call goes to any node, and to the next one if that fails.
+    MAKE_FILTER: the result is an id that only the node knows.
+    USE_FILTER: such an id is the argument.
+    SUBSCRIBE: the call is for WebSockets, each client of which has a node of its own.
+    WRITE: the call is never sent twice; every unknown method is a write.
     """
 
     READ = "read"
@@ -62,21 +60,24 @@ _MAKE_FILTER: Final = frozenset(
 )
 _USE_FILTER: Final = frozenset({"eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"})
 _READ: Final = SUBNET_EVM | {
-    "eth_accounts", "eth_baseFee", "eth_blobBaseFee", "eth_blockNumber", "eth_call", "eth_callDetailed",
-    "eth_chainId", "eth_coinbase", "eth_createAccessList", "eth_estimateGas", "eth_feeHistory", "eth_gasPrice",
-    "eth_getBadBlocks", "eth_getBalance", "eth_getBlockByHash", "eth_getBlockByNumber", "eth_getBlockReceipts",
-    "eth_getBlockTransactionCountByHash", "eth_getBlockTransactionCountByNumber", "eth_getCode",
-    "eth_getHeaderByHash", "eth_getHeaderByNumber", "eth_getLogs", "eth_getProof",
+    "eth_accounts", "eth_baseFee", "eth_blobBaseFee", "eth_blockNumber", "eth_call",
+    "eth_callDetailed", "eth_chainId", "eth_coinbase", "eth_createAccessList", "eth_estimateGas",
+    "eth_feeHistory", "eth_gasPrice", "eth_getBadBlocks", "eth_getBalance", "eth_getBlockByHash",
+    "eth_getBlockByNumber", "eth_getBlockReceipts", "eth_getBlockTransactionCountByHash",
+    "eth_getBlockTransactionCountByNumber", "eth_getCode", "eth_getHeaderByHash",
+    "eth_getHeaderByNumber", "eth_getLogs", "eth_getProof",
     "eth_getRawTransactionByBlockHashAndIndex", "eth_getRawTransactionByBlockNumberAndIndex",
     "eth_getRawTransactionByHash", "eth_getStorageAt", "eth_getTransactionByBlockHashAndIndex",
-    "eth_getTransactionByBlockNumberAndIndex", "eth_getTransactionByHash", "eth_getTransactionCount",
-    "eth_getTransactionReceipt", "eth_getUncleByBlockHashAndIndex", "eth_getUncleByBlockNumberAndIndex",
-    "eth_getUncleCountByBlockHash", "eth_getUncleCountByBlockNumber", "eth_hashrate",
-    "eth_maxPriorityFeePerGas", "eth_mining", "eth_pendingTransactions", "eth_protocolVersion",
-    "eth_simulateV1", "eth_suggestPriceOptions", "eth_syncing", "net_listening", "net_peerCount", "net_version",
-    "rpc_modules", "txpool_content", "txpool_contentFrom", "txpool_inspect", "txpool_status",
+    "eth_getTransactionByBlockNumberAndIndex", "eth_getTransactionByHash",
+    "eth_getTransactionCount", "eth_getTransactionReceipt", "eth_getUncleByBlockHashAndIndex",
+    "eth_getUncleByBlockNumberAndIndex", "eth_getUncleCountByBlockHash",
+    "eth_getUncleCountByBlockNumber", "eth_hashrate", "eth_maxPriorityFeePerGas", "eth_mining",
+    "eth_pendingTransactions", "eth_protocolVersion", "eth_simulateV1", "eth_suggestPriceOptions",
+    "eth_syncing", "net_listening", "net_peerCount", "net_version", "rpc_modules",
+    "txpool_content", "txpool_contentFrom", "txpool_inspect", "txpool_status",
     "warp_getBlockAggregateSignature", "warp_getBlockSignature", "warp_getMessage",
-    "warp_getMessageAggregateSignature", "warp_getMessageSignature", "web3_clientVersion", "web3_sha3",
+    "warp_getMessageAggregateSignature", "warp_getMessageSignature", "web3_clientVersion",
+    "web3_sha3",
 }  # fmt: skip
 
 
@@ -92,15 +93,16 @@ _CLASSES: Final = (
 
 _WRITE: Final = frozenset(
     {
-        "debug_accountRange", "debug_getAccessibleState", "debug_getBadBlocks", "debug_getRawBlock",
-        "debug_getRawHeader", "debug_getRawReceipts", "debug_getRawTransaction", "debug_storageRangeAt",
-        "debug_traceBlock", "debug_traceBlockByHash", "debug_traceBlockByNumber", "debug_traceCall",
+        "debug_accountRange", "debug_getAccessibleState", "debug_getBadBlocks",
+        "debug_getRawBlock", "debug_getRawHeader", "debug_getRawReceipts",
+        "debug_getRawTransaction", "debug_storageRangeAt", "debug_traceBlock",
+        "debug_traceBlockByHash", "debug_traceBlockByNumber", "debug_traceCall",
         "debug_traceTransaction", "eth_fillTransaction", "eth_resend", "eth_sendRawTransaction",
         "eth_sendTransaction", "eth_sign", "eth_signTransaction", "eth_signTypedData_v4",
     }
 )  # fmt: skip
 KNOWN_METHODS: Final = frozenset(_CLASSES) | _WRITE
-"""Methods that usage has by their names."""
+"""Methods that have labels of their own in usage."""
 
 
 def class_of(method: str) -> MethodClass:
@@ -117,12 +119,13 @@ _HEAD_RESULT: Final = msgspec.json.Decoder(str | _NamesBlock | None)
 
 
 def reveals_head(call: RpcCall) -> bool:
-    """Return whether the response to a call names a block that its node has; it does not have
-    pending ones yet.
+    """Return whether the response to a call names a block that its node has.
+
+    A node does not have a pending block yet.
     """
-    return call.method in HEAD_METHODS and (
-        call.params is None or _PENDING not in bytes(call.params)
-    )
+    if call.method not in HEAD_METHODS:
+        return False
+    return call.params is None or _PENDING not in bytes(call.params)
 
 
 def head_in(result: msgspec.Raw | bytes) -> int | None:

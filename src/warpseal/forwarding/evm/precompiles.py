@@ -1,8 +1,6 @@
-"""The stateful precompiles of subnet-evm: their configuration as JSON, and which are active at a
-time.
+"""The stateful precompiles of subnet-evm: their configuration as JSON, and when it is active.
 
 Pure.
-
 Source of truth: avalanchego `graft/subnet-evm/precompile/contracts/*/config.go`,
 `params/extras/precompile_upgrade.go`.
 """
@@ -30,7 +28,7 @@ DEFAULT_FEES: Final[Mapping[str, int]] = {
     "blockGasCostStep": 200_000,
 }
 FEE_FIELDS: Final = tuple(DEFAULT_FEES)
-"""In the order in which the fee manager returns them, which is that of the JSON."""
+"""The fields in the order in which the fee manager returns them, which is that of the JSON."""
 _ADDRESS: Final = re.compile(r"(?:0x)?[0-9a-fA-F]{40}")
 _NO_ADDRESS: Final = "0x" + "00" * 20
 _ROLES: Final = ("adminAddresses", "managerAddresses", "enabledAddresses")
@@ -44,7 +42,7 @@ _GAS_PRICE_KINDS: Final[Mapping[str, type]] = {
 _FEES: Final = field_names(*FEE_FIELDS)
 _REWARD: Final = field_names("allowFeeRecipients", "rewardAddress")
 _GAS_PRICE: Final = field_names(*_GAS_PRICE_KINDS)
-# Of all precompiles. Their keys are those of a map.
+# The fields of all precompiles. Their keys are those of a map.
 _PRECOMPILE: Final = field_names(
     *_ROLES,
     "blockTimestamp",
@@ -95,11 +93,10 @@ def precompile_upgrade_as_json(value: Any) -> Config:
 def active_precompiles(
     moment: int, genesis: Mapping[str, Config], upgrades: Sequence[Config]
 ) -> dict[str, Config]:
-    """Return the configurations that are active at a time: the last one of each precompile, unless
-    that disables it.
+    """Return the configurations that are active at a time.
 
-    The last one is the last in the order of the lists, the genesis before the upgrades. `disable`
-    turns the precompile off from its time on, until a later entry without it.
+    The last entry of each precompile counts, in the order of the lists and the genesis before the
+    upgrades. `disable` turns the precompile off from its time on, until a later entry without it.
     """
     latest: dict[str, Config] = {}
     for listed in (genesis, *upgrades):
@@ -153,10 +150,8 @@ def _initial(
 
 
 def _mint(fields: Mapping[str, Any]) -> dict[str, Any]:
-    minted = {
-        address(account): quantity(amount)
-        for account, amount in _object(fields.get("initialMint") or {}).items()
-    }
+    amounts = _object(fields.get("initialMint") or {})
+    minted = {address(account): quantity(amount) for account, amount in amounts.items()}
     return {"initialMint": minted} if minted else {}
 
 
@@ -189,5 +184,5 @@ KEYS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "warpConfig": _warp,
     "gasPriceManagerConfig": _initial("initialGasPriceConfig", _gas_price),
 }
-"""By key: the fields of a precompile's configuration besides roles and times."""
+"""Encoders of the fields of a precompile besides roles and times, by its key."""
 _WITHOUT_ROLES: Final = frozenset({"warpConfig"})

@@ -1,5 +1,4 @@
-"""What the daemon itself reads of an EVM chain, on demand, from the nodes to which it forwards
-calls.
+"""Reads of an EVM chain by the daemon itself, on demand, from the nodes that it forwards to.
 
 Nodes are untrusted: a block and its receipts must agree, and be those that were asked for. Source
 of truth: the Ethereum JSON-RPC specification; for the errors, what recorded nodes returned.
@@ -56,8 +55,8 @@ _NOT_YET: Final = re.compile(r"unfinalized|unaccepted|not found|unknown block", 
 class EvmChainReader:
     """Reads one chain.
 
-    load_rules: a function that returns the chain's BlockRules.
-    timeout_s: timeout of a call to a node.
+    load_rules: function that returns the rules by which its receipts are checked.
+    timeout_s: time for one call to one node.
     """
 
     def __init__(
@@ -88,22 +87,22 @@ class EvmChainReader:
 
         Raises NodeUnavailable.
         """
+
+        def is_final(facts: EvmBlockFacts | None) -> bool:
+            return facts is not None
+
+        attempt = partial(self._block_at, block)
         try:
             async with asyncio.timeout(_BLOCK_TIMEOUT_S), self._slots:
-                read = partial(self._block_at, block)
-                return (
-                    await self._forwarder.pool.try_each(
-                        "the block", read, lambda facts: facts is not None
-                    )
-                )[-1]
+                results = await self._forwarder.pool.try_each("the block", attempt, is_final)
+                return results[-1]
         except TimeoutError:
             raise NodeUnavailable("the block") from None
 
     async def has_code(self, address: bytes) -> bool:
         """Return whether a contract is at an address now. Raises NodeUnavailable."""
-        response = await self._forwarder.read(
-            rpc_call("eth_getCode", hex_text(address), "latest"), None, self._timeout_s
-        )
+        call = rpc_call("eth_getCode", hex_text(address), "latest")
+        response = await self._forwarder.read(call, None, self._timeout_s)
         if response.result is None:
             raise NodeUnavailable("eth_getCode")
         return bytes(response.result) not in (_NULL, _NO_CODE)
@@ -111,16 +110,14 @@ class EvmChainReader:
     async def balances(
         self, contract: bytes, owner: bytes, token_ids: Sequence[int]
     ) -> tuple[int, ...] | None:
-        """Return how much of each ERC-1155 token an account holds now; None if the contract does
-        not say it.
+        """Return an account's balance of each ERC-1155 token; None if the contract refuses.
 
         Raises NodeUnavailable.
         """
         data = balance_of_batch_call([owner] * len(token_ids), token_ids)
+        call = contract_call(contract, data)
         async with self._slots:
-            response = await self._forwarder.read(
-                contract_call(contract, data), None, self._timeout_s
-            )
+            response = await self._forwarder.read(call, None, self._timeout_s)
         if response.result is None:
             if response.error in (NO_NODE, NOT_ANSWERED, TIMED_OUT):
                 raise NodeUnavailable("eth_call")
@@ -148,22 +145,25 @@ class EvmChainReader:
         Raises NotHere, CallFailure, BlockContradiction, MalformedBlock.
         """
         call_node = partial(self._call_node, node)
-        method, name = (
-            (BLOCK, hex(block))
-            if isinstance(block, int)
-            else ("eth_getBlockByHash", hex_text(block))
-        )
-        responses = await call_node([rpc_call(method, name, False)])
+        if isinstance(block, int):
+            call = rpc_call(BLOCK, hex(block), False)
+        else:
+            call = rpc_call("eth_getBlockByHash", hex_text(block), False)
+        responses = await call_node([call])
         read_headers = partial(decode_headers, responses)
         headers, error = await run_decoder(read_headers, result_bytes(responses), self._executor)
         if error is not None:
             raise error
         (header,) = headers
-        if block != (
-            parse_quantity(header.number) if isinstance(block, int) else parse_bytes(header.hash)
-        ):
+        number_or_hash: int | bytes
+        if isinstance(block, int):
+            number_or_hash = parse_quantity(header.number)
+        else:
+            number_or_hash = parse_bytes(header.hash)
+        if number_or_hash != block:
             raise MalformedBlock("another block than the one of the call")
-        raw = (await read_receipts(call_node, headers, {})).get(0, NO_RECEIPTS)
+        receipts_by_place = await read_receipts(call_node, headers, {})
+        raw = receipts_by_place.get(0, NO_RECEIPTS)
         rules = await self._load_rules()
 
         def read_facts() -> EvmBlockFacts:
@@ -175,11 +175,10 @@ class EvmChainReader:
         return await run_decoder(read_facts, result_bytes(raw.responses), self._executor)
 
     async def _call_node(self, node: PoolNode, calls: Sequence[RpcCall]) -> list[RpcResponse]:
-        """Return the responses of a node, which may lack a block or a method.
+        """Return the responses of a node, which may lack a block, or the receipts of whole blocks.
 
-        Raises CallFailure for other errors.
-
-        Receipts can be read without the method for those of a block; no other method can be missed.
+        Raises CallFailure for other errors: receipts can be read one by one, but no other method
+        can be replaced.
         """
         responses: list[RpcResponse] = []
         for start in range(0, len(calls), _MAX_CONCURRENT_CALLS):
@@ -188,21 +187,18 @@ class EvmChainReader:
             responses += await asyncio.gather(*reads)
         for call, response in zip(calls, responses, strict=True):
             error = response.error
-            if error is None or (
-                call.method == BLOCK_RECEIPTS and is_unknown_method(response, call.method)
-            ):
+            if error is None or _NOT_YET.search(error.message):
                 continue
-            if not _NOT_YET.search(error.message):
-                is_timeout = error.code == REQUEST_TIMED_OUT
-                raise CallFailure(
-                    NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED, error.message
-                )
+            if call.method == BLOCK_RECEIPTS and is_unknown_method(response, call.method):
+                continue
+            is_timeout = error.code == REQUEST_TIMED_OUT
+            failure = NodeFailure.TIMEOUT if is_timeout else NodeFailure.REFUSED
+            raise CallFailure(failure, error.message)
         return responses
 
 
 def c_chain_rules(upgrade_times: Mapping[str, int]) -> BlockRules:
-    """Return the rules of the C-Chain, which executes blocks behind their acceptance from Helicon
-    on.
+    """Return the rules of the C-Chain, which executes blocks after their acceptance since Helicon.
 
     upgrade_times: Unix seconds by upgrade, as info.upgrades returns them.
     """

@@ -34,7 +34,7 @@ def served_chain(node: L1sNode, chain_id: ChainID) -> EvmChain:
 class ServedL1s:
     """Finds chains until cancelled.
 
-    known: chains that are configured by themselves, which are left out.
+    listed_ids: chains that have entries of their own, and are left out.
     """
 
     def __init__(
@@ -56,16 +56,13 @@ class ServedL1s:
         self._interval_s = interval_s
 
     async def run(self, on_chain: Callable[[EvmChain], None]) -> None:
-        """Call `on_chain` with each chain once, within a minute of the time from which the node
-        serves it.
-        """
+        """Call `on_chain` with each chain once, within a minute after the node serves it."""
         while True:
             chains = await self.find()
             if chains:
                 names = ", ".join(id_text(chain.blockchain_id) for chain in chains)
-                log.info(
-                    "found EVM chains", extra={"node": self._node.endpoint.display, "chains": names}
-                )
+                fields = {"node": self._node.endpoint.display, "chains": names}
+                log.info("found EVM chains", extra=fields)
             for chain in chains:
                 on_chain(chain)
             await asyncio.sleep(self._interval_s)

@@ -1,5 +1,4 @@
-"""WebSocket connections to the nodes of one EVM chain: one for each client, to a node that belongs
-to the chain.
+"""WebSocket connections to the nodes of one EVM chain, one for each client.
 
 Source of truth: RFC 6455; geth's `rpc/websocket.go`. A connection that is lost is reported to the
 client and not replaced: the client would not notice the events that it missed in between.
@@ -40,15 +39,14 @@ _IDENTITY_CALLS: Final = (
 
 
 class WebSocketUnavailable(Exception):
-    """No node accepts a WebSocket of this chain now, or the chain or a client has as many as are
-    allowed.
-    """
+    """No node accepts a WebSocket of this chain now, or a limit of WebSockets is reached."""
 
 
 class NodeSocket:
     """A connection to a node of this chain.
 
-    upstream: its name in metrics; head: its head when this was opened.
+    upstream: name of the node in metrics.
+    head: head of the node when the connection was opened.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, position: int, head: int) -> None:
@@ -74,11 +72,11 @@ class NodeSocket:
 
 
 class EvmSockets:
-    """The WebSocket endpoints of a chain in configured order.
+    """The WebSocket endpoints of one chain in configured order.
 
-    name: name of the chain in the log.
     clients: number of connected clients.
-    refused: reasons why endpoints are refused, by position: they are not of this chain.
+    refused: reasons why endpoints are not of this chain, by position.
+    name: name of the chain in the log.
     """
 
     def __init__(
@@ -110,16 +108,15 @@ class EvmSockets:
 
     @asynccontextmanager
     async def connect(self, address: str) -> AsyncIterator[NodeSocket]:
-        """Hold a connection to the first node of this chain with every block that clients have seen.
+        """Hold a connection to the first node that has every block that clients have seen.
 
         address: address of the client, which may have a quarter of all connections.
         Raises WebSocketUnavailable.
         """
         if self.clients >= self._settings.max_sockets:
             raise WebSocketUnavailable("too many clients are connected")
-        if self._clients_by_address[address] >= max(
-            1, self._settings.max_sockets // _ADDRESS_PARTS
-        ):
+        max_of_address = max(1, self._settings.max_sockets // _ADDRESS_PARTS)
+        if self._clients_by_address[address] >= max_of_address:
             raise WebSocketUnavailable("this client has too many connections")
         self.clients += 1
         self._clients_by_address[address] += 1
@@ -138,14 +135,14 @@ class EvmSockets:
     async def run(self) -> None:
         """Check periodically that all endpoints are of this chain, until cancelled."""
         while True:
-            if self._pool.identity.expected is not None:
-                for position in range(len(self._endpoints)):
-                    opened = await self._try_connect(position)
-                    if opened is not None:
-                        await opened.close()
-            await asyncio.sleep(
-                _RECHECK_S if self._pool.identity.expected is not None else self._settings.poll_s
-            )
+            if self._pool.identity.expected is None:
+                await asyncio.sleep(self._settings.poll_s)
+                continue
+            for position in range(len(self._endpoints)):
+                opened = await self._try_connect(position)
+                if opened is not None:
+                    await opened.close()
+            await asyncio.sleep(_RECHECK_S)
 
     async def _connect_best(self) -> NodeSocket:
         if self._pool.identity.expected is None:
@@ -167,8 +164,9 @@ class EvmSockets:
         return best
 
     def _is_avoided(self, position: int) -> bool:
-        """Return whether other endpoints are tried first: calls to their node failed, by either
-        transport.
+        """Return whether other endpoints are tried first, since calls to their node failed.
+
+        The node has one state for HTTP and for WebSockets.
         """
         node = self._nodes[position]
         return node is not None and self._pool.is_avoided(node)
@@ -214,7 +212,7 @@ class EvmSockets:
 
 
 async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> NodeSocket | None:
-    """Return the connection with the higher head, the first if they are equal, and close the other."""
+    """Return the connection with the higher head, and close the other; the first wins a tie."""
     if best is None or other is None:
         return best or other
     higher, lower = (other, best) if other.head > best.head else (best, other)
@@ -224,17 +222,13 @@ async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> Nod
 
 def _failure_words(error: Exception) -> str:
     """Return why a WebSocket failed: the status of a handshake, else the words of the error."""
-    return (
-        f"HTTP status {error.status}"
-        if isinstance(error, aiohttp.WSServerHandshakeError)
-        else error_words(error)
-    )
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        return f"HTTP status {error.status}"
+    return error_words(error)
 
 
 def _node_failure(error: Exception) -> NodeFailure | None:
-    """Return the failure of a node that is down for HTTP calls as well; None if only its WebSockets
-    fail.
-    """
+    """Return the failure of a node that fails HTTP calls as well; None if only WebSockets fail."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return NodeFailure.UNREACHABLE
     if isinstance(error, TimeoutError):
@@ -247,10 +241,11 @@ async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIden
     """Return the identity of a node's chain, and its head."""
     await socket.send_str(encode_numbered_calls(dict(enumerate(_IDENTITY_CALLS))).decode())
     responses = decode_responses((await socket.receive_str()).encode(), range(len(_IDENTITY_CALLS)))
-    results = [response.result for response in responses.values()]
-    chain_id, block, head = (
-        None if result is None else msgspec.json.decode(result) for result in results
-    )
+    values: list[object] = []
+    for response in responses.values():
+        result = response.result
+        values.append(None if result is None else msgspec.json.decode(result))
+    chain_id, block, head = values
     return parse_identity(quantity_or_none(chain_id), block), height_or_none(head) or 0
 
 

@@ -1,6 +1,6 @@
-"""Responses to the subnet-evm methods, derived from configuration, headers and calls if a node does
-not have them.
+"""Responses to the subnet-evm methods, derived by the daemon if a node lacks the methods.
 
+They are made of the configuration of the chain, its headers, and calls of contracts.
 Arguments are parsed as a node parses them, with its errors. Source of truth: avalanchego
 `graft/subnet-evm/internal/ethapi/api_extra.go`, `core/blockchain_reader.go`; geth's `rpc/types.go`
 and `common/hexutil`; recorded refusals of nodes.
@@ -101,9 +101,7 @@ def with_last_changed(response: RpcResponse) -> RpcResponse:
 def normalize_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
     """Return params with a timestamp in text form replaced by its number, "latest" by nothing.
 
-    Raises RpcFailure.
-
-    Params without text are returned unchanged.
+    Params without text are returned unchanged. Raises RpcFailure.
     """
     value = _parse_arguments(params)
     if not value or not isinstance(value[0], str):
@@ -111,14 +109,20 @@ def normalize_timestamp(params: msgspec.Raw | None) -> msgspec.Raw | None:
     text = value[0]
     if text == LATEST:
         value[0] = None
-    elif (
-        not _TEXT_TIME.fullmatch(text)
-        or (moment := int(text, 0 if text[:2] == "0x" else 10)) >= _U64_END
-    ):
-        raise _wrong_kind("string", "uint64")
     else:
-        value[0] = moment
-    return msgspec.Raw(b"[]" if value == [None] else msgspec.json.encode(value))
+        value[0] = _parse_text_time(text)
+    if value == [None]:
+        return msgspec.Raw(b"[]")
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _parse_text_time(text: str) -> int:
+    """Return a timestamp in decimal or hex digits. Raises RpcFailure."""
+    if _TEXT_TIME.fullmatch(text):
+        moment = int(text, 0 if text[:2] == "0x" else 10)
+        if moment < _U64_END:
+            return moment
+    raise _wrong_kind("string", "uint64")
 
 
 async def _derive_result(
@@ -132,8 +136,11 @@ async def _derive_result(
         return await _fee_config(_parse_only_argument(call.params, _block), config, call_node)
     moment = _parse_only_argument(call.params, _timestamp)
     if moment is None:
-        moment = int((await _get_header(BlockRef(), call_node)).timestamp, 16)
-    return config.rules_at(moment) if call.method == ACTIVE_RULES else config.precompiles_at(moment)
+        header = await _get_header(BlockRef(), call_node)
+        moment = int(header.timestamp, 16)
+    if call.method == ACTIVE_RULES:
+        return config.rules_at(moment)
+    return config.precompiles_at(moment)
 
 
 async def _fee_config(
@@ -160,15 +167,13 @@ async def _get_header(block: BlockRef, call_node: CallNode) -> _Header:
 
 
 async def _eth_call(data: str, block: str, words: int, call_node: CallNode) -> list[int]:
-    output = await _result_of(
-        call_node, "eth_call", [{"to": FEE_MANAGER_ADDRESS, "data": data}, block]
-    )
+    call = {"to": FEE_MANAGER_ADDRESS, "data": data}
+    output = await _result_of(call_node, "eth_call", [call, block])
     raw = bytes.fromhex(str(output).removeprefix("0x"))
     if len(raw) != words * _WORD_BYTES:
         raise ValueError("the fee manager returned another number of words")
-    return [
-        int.from_bytes(raw[at : at + _WORD_BYTES], "big") for at in range(0, len(raw), _WORD_BYTES)
-    ]
+    starts = range(0, len(raw), _WORD_BYTES)
+    return [int.from_bytes(raw[start : start + _WORD_BYTES], "big") for start in starts]
 
 
 async def _result_of(call_node: CallNode, method: str, params: list[Any]) -> Any:
@@ -220,15 +225,13 @@ def _block(value: Any) -> BlockRef:
 def _block_object(value: dict[str, Any]) -> BlockRef:
     number, block_hash = value.get("blockNumber"), value.get("blockHash")
     if number is not None and block_hash is not None:
-        raise _invalid_argument(
-            "cannot specify both BlockHash and BlockNumber, choose one or the other"
-        )
+        reason = "cannot specify both BlockHash and BlockNumber, choose one or the other"
+        raise _invalid_argument(reason)
     if block_hash is not None:
         return BlockRef(hash=_hash(str(block_hash)))
     if number is None:
-        raise RpcFailure(
-            RpcError(SERVER_ERROR, "invalid arguments; neither block nor hash specified")
-        )
+        text = "invalid arguments; neither block nor hash specified"
+        raise RpcFailure(RpcError(SERVER_ERROR, text))
     return BlockRef(number=_number(str(number)))
 
 
@@ -268,8 +271,10 @@ def _timestamp(value: Any) -> int | None:
         return None
     if type(value) is int and 0 <= value < _U64_END:
         return value
-    is_number = type(value) in (int, float)
-    raise _wrong_kind(f"number {value}"[:_MAX_NUMBER] if is_number else _kind(value), "uint64")
+    kind = _kind(value)
+    if type(value) in (int, float):
+        kind = f"number {value}"[:_MAX_NUMBER]
+    raise _wrong_kind(kind, "uint64")
 
 
 def _kind(value: Any) -> str:

@@ -1,5 +1,4 @@
-"""The RPC gateway of the primary network: which routes and methods are forwarded, and to which
-node.
+"""The RPC gateway of the primary network: its routes and methods, and the choice of a node.
 
 Start reading at `gateway.py`.
 """

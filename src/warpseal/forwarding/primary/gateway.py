@@ -1,5 +1,6 @@
-"""The gateway: for each primary chain a forwarder and the nodes that serve it; docs/gateway.md has
-the rules.
+"""The gateway: a forwarder for each primary chain, with the nodes that serve it.
+
+docs/gateway.md has the rules.
 """
 
 from __future__ import annotations
@@ -52,28 +53,27 @@ class GatewayForwarder:
     async def forward(self, method: str, body: bytes, path: str) -> NodeReply | RpcError:
         """Return a node's unchanged reply to a call, or the error of a call that no node answered.
 
-        path: path of the route at a node. A node without the route is no reason to refuse a read,
-            since another node may have it.
+        path: path of the route at a node. A read goes on if a node lacks the route: another node
+            may have it.
         """
         is_read = method in READS
         send = partial(self.pool.post, body=body, is_write=not is_read, path=path, method=method)
 
+        shows_height = self.pool.compares_heads and method in HEIGHT_METHODS
+
         def is_final(node: PoolNode, reply: NodeReply) -> bool:
-            if (
-                self.pool.compares_heads
-                and method in HEIGHT_METHODS
-                and len(reply.body) <= INLINE_BYTES
-            ):
+            if shows_height and len(reply.body) <= INLINE_BYTES:
                 result = decode_result(reply.body)
-                with suppress(*MALFORMED):
-                    self.pool.note_head(
-                        node, decode_height(b"" if result is None else bytes(result))
-                    )
+                if result is not None:
+                    with suppress(*MALFORMED):
+                        self.pool.note_head(node, decode_height(bytes(result)))
             return not is_read or not (reply.is_busy or reply.status == _NOT_FOUND)
 
         nodes, timeout_s = await self.pool.candidates(), self._settings.call_timeout_s
         reply = await self.pool.forward(nodes, timeout_s, send, is_final, is_read=is_read)
-        return reply if isinstance(reply, NodeReply) else ERRORS.get(reply, NOT_ANSWERED)
+        if isinstance(reply, NodeReply):
+            return reply
+        return ERRORS.get(reply, NOT_ANSWERED)
 
 
 class Gateway(Struct, frozen=True):
@@ -97,17 +97,15 @@ def build_gateway(
 ) -> Gateway:
     """Build the gateway of a network; no node is called yet."""
     limits = forwarding.limits
-    # A node that fails for one chain may serve the others, so the state of a node is that of each
-    # pool.
+    # A node that fails for one chain may serve the others: it has a state in each pool.
     nodes = [
         UpstreamNode(endpoint, sessions.pooled, limits, write_session=sessions.single_use)
         for endpoint in settings.nodes
     ]
 
     def forwarder(chain: PrimaryChain) -> GatewayForwarder:
-        return GatewayForwarder(
-            NodePool(nodes, PrimaryNetwork(network_id, _HEIGHTS[chain]), limits), forwarding
-        )
+        identity = PrimaryNetwork(network_id, _HEIGHTS[chain])
+        return GatewayForwarder(NodePool(nodes, identity, limits), forwarding)
 
     allowed = [name for name in settings.methods if not name.startswith("!")]
     denied = [name[1:] for name in settings.methods if name.startswith("!")]
@@ -117,8 +115,10 @@ def build_gateway(
 
 def c_chain_at(nodes: Sequence[NodeEndpoint], chain_id: ChainID) -> EvmChain:
     """Return the C-Chain's EVM as these nodes serve it."""
-    sockets = [
-        node.below(C_CHAIN_WS, "wss" if node.base_url.startswith("https:") else "ws")
-        for node in nodes
-    ]
-    return EvmChain(chain_id, tuple(node.below(C_CHAIN_RPC) for node in nodes), tuple(sockets))
+    rpc: list[NodeEndpoint] = []
+    sockets: list[NodeEndpoint] = []
+    for node in nodes:
+        scheme = "wss" if node.base_url.startswith("https:") else "ws"
+        rpc.append(node.below(C_CHAIN_RPC))
+        sockets.append(node.below(C_CHAIN_WS, scheme))
+    return EvmChain(chain_id, tuple(rpc), tuple(sockets))

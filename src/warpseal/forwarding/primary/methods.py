@@ -1,5 +1,4 @@
-"""Methods and routes of the primary network's nodes: which the gateway forwards, and which calls
-may be sent twice.
+"""Methods and routes of the primary network's nodes that the gateway forwards.
 
 Source of truth: avalanchego 1.14.1 to 1.15.3, `service.go` files, `api/server`, `vms/*/vm.go`
 (CreateHandlers) and `indexer/indexer.go`. Methods that newer nodes lack stay in the list while
@@ -23,24 +22,27 @@ SERVICES: Final = ("platform", "avm", "avax", "proposervm", "info", "index")
 
 _READS: Final = {
     "platform": (
-        "getAllValidatorsAt", "getBalance", "getBlock", "getBlockByHeight", "getBlockchainStatus", "getBlockchains",
-        "getCurrentSupply", "getCurrentValidators", "getFeeConfig", "getFeeState", "getHeight", "getL1Validator",
-        "getMinStake", "getProposedHeight", "getRewardUTXOs", "getStake", "getStakingAssetID", "getSubnet",
-        "getSubnets", "getTimestamp", "getTotalStake", "getTx", "getTxStatus", "getUTXOs", "getValidatorFeeConfig",
-        "getValidatorFeeState", "getValidatorsAt", "sampleValidators", "validatedBy", "validates",
+        "getAllValidatorsAt", "getBalance", "getBlock", "getBlockByHeight", "getBlockchainStatus",
+        "getBlockchains", "getCurrentSupply", "getCurrentValidators", "getFeeConfig",
+        "getFeeState", "getHeight", "getL1Validator", "getMinStake", "getProposedHeight",
+        "getRewardUTXOs", "getStake", "getStakingAssetID", "getSubnet", "getSubnets",
+        "getTimestamp", "getTotalStake", "getTx", "getTxStatus", "getUTXOs",
+        "getValidatorFeeConfig", "getValidatorFeeState", "getValidatorsAt", "sampleValidators",
+        "validatedBy", "validates",
     ),
     "avm": (
-        "getAllBalances", "getAssetDescription", "getBalance", "getBlock", "getBlockByHeight", "getHeight", "getTx",
-        "getTxFee", "getTxStatus", "getUTXOs",
+        "getAllBalances", "getAssetDescription", "getBalance", "getBlock", "getBlockByHeight",
+        "getHeight", "getTx", "getTxFee", "getTxStatus", "getUTXOs",
     ),
     "avax": ("getAtomicTx", "getAtomicTxStatus", "getUTXOs"),
     "proposervm": ("getCurrentEpoch", "getProposedHeight"),
     "info": (
-        "acps", "getBlockchainID", "getNetworkID", "getNetworkName", "getNodeID", "getNodeIP", "getNodeVersion",
-        "getTxFee", "getVMs", "isBootstrapped", "peers", "upgrades", "uptime",
+        "acps", "getBlockchainID", "getNetworkID", "getNetworkName", "getNodeID", "getNodeIP",
+        "getNodeVersion", "getTxFee", "getVMs", "isBootstrapped", "peers", "upgrades", "uptime",
     ),
     "index": (
-        "getContainerByID", "getContainerByIndex", "getContainerRange", "getIndex", "getLastAccepted", "isAccepted",
+        "getContainerByID", "getContainerByIndex", "getContainerRange", "getIndex",
+        "getLastAccepted", "isAccepted",
     ),
 }  # fmt: skip
 _WRITES: Final = ("platform.issueTx", "avm.issueTx", "avax.issueTx")
@@ -52,10 +54,10 @@ KNOWN_METHODS: Final = READS | frozenset(_WRITES)
 
 
 class AllowedMethods:
-    """The methods that are forwarded: the known ones and the allowed ones, without the denied ones.
+    """The methods that are forwarded: the known and the allowed ones, without the denied ones.
 
-    allowed, denied: names; a trailing * stands for any ending.
     metered: methods with a label of their own, known or allowed by name.
+    allowed, denied: names of methods; a trailing * stands for any ending.
     """
 
     def __init__(self, allowed: Iterable[str] = (), denied: Iterable[str] = ()) -> None:
@@ -86,10 +88,9 @@ INDEX: Final = "index"
 class GatewayRoute(Struct, frozen=True):
     """A route of one service.
 
-    chain: whose height the nodes are compared by.
-
-    parent: `bc` or `index`, below which the chain has its routes; `info` is no chain's.
-    sub_route: behind the chain.
+    chain: chain by whose height the nodes are compared.
+    parent: `bc` or `index`, below which the chain has its routes; `info` belongs to no chain.
+    sub_route: part of the path after the chain.
     """
 
     service: str
@@ -100,9 +101,11 @@ class GatewayRoute(Struct, frozen=True):
     def endpoint(self, chain_name: str | None = None) -> str:
         """Return the path after `/ext/` without the sub-route.
 
-        chain_name: None: the primary alias.
+        chain_name: name of the chain in the path; None stands for the primary alias.
         """
-        return INFO if self.parent == INFO else f"{self.parent}/{chain_name or self.chain.name}"
+        if self.parent == INFO:
+            return INFO
+        return f"{self.parent}/{chain_name or self.chain.name}"
 
     @property
     def path(self) -> str:
