@@ -1,4 +1,4 @@
-"""Values of usage: the labels of calls, and what is summed for them.
+"""Values of usage: the labels of calls, and the sums for them.
 
 Source of truth: the specification's endpoint 16; docs/usage-metrics.md.
 """
@@ -50,10 +50,9 @@ class UsageLabels(NamedTuple):
     """Labels of calls.
 
     path: path of the route, with the primary alias of its chain.
-    status: HTTP; 101 on WebSockets.
-
-    api_key: name of the key; "" without one.
-    country: ISO 3166-1 alpha-2, XX or T1.
+    status: HTTP status; 101 on WebSockets.
+    api_key: name of the key; "" without a key.
+    country: code of ISO 3166-1 alpha-2, XX or T1.
     user_agent: product name.
     """
 

@@ -1,8 +1,6 @@
-"""Outcomes of calls by HTTP status and JSON-RPC error, and the errors in a reply that passes
-unchanged.
+"""Outcomes of calls by HTTP status and JSON-RPC error, and the errors in unchanged replies.
 
 Pure.
-
 Source of truth: docs/usage-metrics.md; codes of the JSON-RPC 2.0 specification and of geth's
 `rpc/errors.go`; texts of avalanchego's `utils/json/codec.go`, whose errors all have one code.
 """
@@ -55,8 +53,9 @@ NOT_JSON_RPC: Final = CallError(-32700)
 
 
 def outcome_of(status: int, error: CallError | None = None) -> CallOutcome:
-    """Return the outcome of a call by the HTTP status of its response, 499 if the client left, and
-    its error.
+    """Return the outcome of a call.
+
+    status: HTTP status of its response; 499 if the client left.
     """
     if status >= _FIRST_ERROR_STATUS:
         return CallOutcome.INVALID if status in _INVALID_STATUSES else CallOutcome.FAILED
@@ -98,9 +97,9 @@ def may_have_error(body: bytes) -> bool:
 
 
 def may_begin_with_error(body: bytes, id_bytes: int) -> bool:
-    """Return the same of a large single reply without a search of its result.
+    """Return whether a large single reply can have an error, without a search of its result.
 
-    id_bytes: length of its id.
+    id_bytes: length of the reply's id.
     """
     return body.find(_ERROR, 0, id_bytes + _ERROR_WITHIN_BYTES) >= 0
 
@@ -124,13 +123,13 @@ def errors_of(body: bytes, ids: Sequence[object]) -> list[CallError | None]:
         replies = _BATCH.decode(body)
     except _MALFORMED:
         return [None] * len(ids)
-    if [
-        reply.id for reply in replies
-    ] == ids:  # A node need not keep the order, but all known ones do.
+    # A node need not keep the order, but all known nodes do.
+    if [reply.id for reply in replies] == ids:
         return [decode_error(reply.error) for reply in replies]
     by_id = defaultdict[object, deque[msgspec.Raw]](deque)
     for reply in replies:
-        by_id[reply.id if isinstance(reply.id, str | int | float) else None].append(reply.error)
+        reply_id = reply.id if isinstance(reply.id, str | int | float) else None
+        by_id[reply_id].append(reply.error)
     error_queues = map(by_id.get, ids)
     return [decode_error(errors.popleft()) if errors else None for errors in error_queues]
 
@@ -143,7 +142,6 @@ def decode_error(error: msgspec.Raw) -> CallError | None:
         return CallError(0)
     if decoded is None:
         return None
-    code, message = decoded.code, decoded.message
-    return CallError(
-        code if isinstance(code, int) else 0, message if isinstance(message, str) else ""
-    )
+    code = decoded.code if isinstance(decoded.code, int) else 0
+    message = decoded.message if isinstance(decoded.message, str) else ""
+    return CallError(code, message)

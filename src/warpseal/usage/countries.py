@@ -1,5 +1,4 @@
-"""Countries and their continents: all codes of ISO 3166-1 alpha-2, and the two that stand for no
-country.
+"""Countries and their continents: the codes of ISO 3166-1 alpha-2, and two codes of no country.
 
 Source of truth: ISO 3166-1; continents as GeoNames (`countryInfo.txt`) assigns them.
 """

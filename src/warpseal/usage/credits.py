@@ -29,9 +29,9 @@ _CLASSES: Final = {
         "info.*",
     ),
 }
-_DEFAULTS: Final = tuple(
-    (pattern, credits) for credits, patterns in _CLASSES.items() for pattern in patterns
-)
+_DEFAULTS: Final = {
+    pattern: credits for credits, patterns in _CLASSES.items() for pattern in patterns
+}
 _METHOD: Final = re.compile(r"[A-Za-z0-9]+[._](?:[A-Za-z0-9]+|[A-Za-z0-9]*\*)")
 _MAX_CACHED: Final = 4_096
 _MAX_CACHED_CHARACTERS: Final = 64
@@ -43,7 +43,8 @@ CreditOverrides = tuple[tuple[str, int], ...]
 class MethodCredits:
     """Credits of methods.
 
-    overrides: win over the defaults; a name wins over prefixes, a longer prefix over others.
+    overrides: credits that win over the defaults; a name wins over prefixes, and a longer prefix
+        over shorter ones.
     """
 
     def __init__(self, overrides: Iterable[tuple[str, int]] = ()) -> None:
@@ -64,10 +65,10 @@ class MethodCredits:
         for prefix, credits in self._prefixes:
             if method.startswith(prefix):
                 return credits
-        return next(
-            (credits for pattern, credits in _DEFAULTS if fnmatchcase(method, pattern)),
-            DEFAULT_CREDITS,
-        )
+        for pattern, credits in _DEFAULTS.items():
+            if fnmatchcase(method, pattern):
+                return credits
+        return DEFAULT_CREDITS
 
 
 def credit_overrides(value: Any, path: str) -> CreditOverrides:
@@ -76,12 +77,7 @@ def credit_overrides(value: Any, path: str) -> CreditOverrides:
     names = tuple(decoded) if isinstance(decoded, dict) else ()
     wrong = next((name for name in names if not _METHOD.fullmatch(name)), None)
     if wrong is not None:
-        raise invalid_setting(
-            f"{path}.{wrong}",
-            'expected the name of a method, such as "eth_getLogs" or "platform.*"',
-        )
-    return tuple(
-        json_object(
-            decoded, path, dict.fromkeys(names, integer(0, MAX_CREDITS)), required=set()
-        ).items()
-    )
+        reason = 'expected the name of a method, such as "eth_getLogs" or "platform.*"'
+        raise invalid_setting(f"{path}.{wrong}", reason)
+    parsers = dict.fromkeys(names, integer(0, MAX_CREDITS))
+    return tuple(json_object(decoded, path, parsers, required=set()).items())

@@ -1,5 +1,4 @@
-"""The metrics database: a SQLite file in the folder of the store, or a schema of its own in a
-PostgreSQL database.
+"""The metrics database: a SQLite file beside the store, or a schema in a PostgreSQL database.
 
 The daemon starts, signs and forwards without it: it is prepared by the first use that reaches it,
 and again when it has failed.
@@ -41,14 +40,14 @@ def metrics_database_url(
 ) -> StoreUrl | None:
     """Return the URL of the metrics database, by default in the folder of the store.
 
-    folder: the network's folder of a daemon. None: there is no place for it.
-    Raises StartupError for a malformed URL.
+    Returns None if there is no place for it. Raises StartupError for a malformed URL.
+
+    folder: folder of a daemon for its network.
     """
     if not settings.url:
         location = resolve_url(store.url, folder, METRICS_NAME)
-        folder = (
-            location.path.parent if location is not None and location.path is not None else folder
-        )
+        if location is not None and location.path is not None:
+            folder = location.path.parent
     url = resolve_url(settings.url, folder, METRICS_NAME)
     return None if url is None else in_schema(url, SCHEMA)
 
@@ -61,12 +60,10 @@ class MetricsDatabase:
         self._wait_s = settings.call_timeout_s
         self._engine = writing_engine(url)
         self._reading_engine = reading_engine(url, settings.reading_threads)
-        self._writer = StoreReader(
-            self._engine, StoreSettings(readers=1), self._down, prepare=self._prepare
-        )
-        self._reader = StoreReader(
-            self._reading_engine, StoreSettings(readers=settings.reading_threads), self._down
-        )
+        one_thread = StoreSettings(readers=1)
+        threads = StoreSettings(readers=settings.reading_threads)
+        self._writer = StoreReader(self._engine, one_thread, self._down, prepare=self._prepare)
+        self._reader = StoreReader(self._reading_engine, threads, self._down)
         # Inode of the file that the connections have open; 0 for a server.
         self._inode: int | None = None
         self._was_prepared = False
@@ -101,10 +98,8 @@ class MetricsDatabase:
     async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
         """Return the result of `write`, run in a transaction of its own, one at a time.
 
-        Raises StoreDown.
-
-        A write that raised StoreDown may have been made, or be made later; a write is run twice if
-        its connection was closed.
+        A write is run twice if its connection was closed. Raises StoreDown: the write may have been
+        made then, or be made later.
         """
 
         def transaction(connection: Connection) -> T:
@@ -115,9 +110,9 @@ class MetricsDatabase:
 
     def leadership(self, name: str) -> Leadership:
         """Return the election of a name among all daemons of this database."""
-        return (
-            Leadership() if self.url.kind is StoreKind.SQLITE else ServerLeadership(self.url, name)
-        )
+        if self.url.kind is StoreKind.SQLITE:
+            return Leadership()
+        return ServerLeadership(self.url, name)
 
     async def _use(
         self, reader: StoreReader, use: Callable[[Connection], T], wait_s: float | None
@@ -126,10 +121,8 @@ class MetricsDatabase:
             result = await reader.read(use, self._wait_s if wait_s is None else wait_s)
         except StoreDown as error:
             if self.reason is None:
-                log.warning(
-                    "metrics database is down, usage waits in memory",
-                    extra={"reason": error.reason},
-                )
+                fields = {"reason": error.reason}
+                log.warning("metrics database is down, usage waits in memory", extra=fields)
             self.reason = error.reason
             raise
         if self.reason is not None:
@@ -155,21 +148,16 @@ class MetricsDatabase:
         except StartupError as error:
             raise StoreDown(str(error)) from None
         except OSError as error:
-            raise StoreDown(
-                str(StoreUnusable(self.url.redacted, os_error_text(error), kind="database"))
-            ) from None
+            cause = StoreUnusable(self.url.redacted, os_error_text(error), kind="database")
+            raise StoreDown(str(cause)) from None
         if is_lost:
             reason = "it was deleted or emptied while the daemon ran: the usage in it is lost"
-            log.warning(
-                "metrics database was made again",
-                extra={"url": self.url.redacted, "reason": reason},
-            )
+            fields = {"url": self.url.redacted, "reason": reason}
+            log.warning("metrics database was made again", extra=fields)
         self._inode, self._was_prepared = self._read_inode(), True
 
     def _read_inode(self) -> int:
-        """Return the inode of the file, -1 if it is missing or empty; another one means that it was
-        replaced.
-        """
+        """Return the inode of the file, by which another file is noticed; -1 without content."""
         if self.url.path is None:
             return 0
         try:

@@ -1,8 +1,7 @@
-"""Writes recorded usage to the metrics database every few seconds, and keeps it in bounded memory
-while that is down.
+"""Writes recorded usage to the metrics database, and keeps it in memory while that is down.
 
-Flushes are numbered and encoded once, so that a write of unknown outcome can be repeated. While one
-waits for such a write, newer sums wait behind it, not numbered and added up by minute.
+Flushes are numbered and encoded once, so that a write of unknown outcome can be repeated. While a
+flush waits for such a write, newer sums wait behind it, without numbers and added up by minute.
 """
 
 from __future__ import annotations
@@ -45,9 +44,10 @@ _FLUSHED_COMBINATIONS: Final = 1_000
 
 
 class FlusherStatus(Struct, frozen=True):
-    """waiting_bytes: about, of sums that are not written.
+    """The state of the writing.
 
-    reason: why the database is down; None while it is up.
+    waiting_bytes: approximate size of sums that are not written.
+    reason: reason why the database is down; None while it is up.
     """
 
     waiting_bytes: int
@@ -55,9 +55,10 @@ class FlusherStatus(Struct, frozen=True):
 
 
 class UsageFlusher:
-    """Writes what `take` returns, which is called on the event loop.
+    """Writes recorded sums.
 
-    database: the database that keeps the flushes until `use` names the one with their buckets.
+    database: database that keeps the flushes until `use` names that of the buckets.
+    take: function that returns the sums since its last call, called on the event loop.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class UsageFlusher:
         self._thread = ThreadPoolExecutor(1, "usage-flusher")
 
     def use(self, database: MetricsDatabase) -> None:
-        """Add to the buckets of a database from now on, also the flushes whose writes have failed."""
+        """Add flushes to the buckets of a database, also the flushes whose writes have failed."""
         self._database = database
         self._write = partial(add_flush, bound=self._settings.max_combinations)
 
@@ -94,20 +95,17 @@ class UsageFlusher:
             async with asyncio.timeout(self._settings.stop_timeout_s):
                 await self.flush()
         except (StoreDown, TimeoutError):
-            log.error(
-                "metrics database was down at shutdown, usage is lost",
-                extra={"bytes": self._waiting_bytes},
-            )
+            fields = {"bytes": self._waiting_bytes}
+            log.error("metrics database was down at shutdown, usage is lost", extra=fields)
         finally:
             self._thread.shutdown(wait=False)
 
     async def flush(self) -> None:
-        """Write everything that was recorded. Raises StoreDown; it is kept then."""
+        """Write all recorded sums. Raises StoreDown; the sums are kept then."""
         await self._in_thread(partial(self._gather, self._take()))
         while self._numbered:
-            await self._database.write(
-                partial(self._write, flush=self._numbered[0], now=int(time.time()))
-            )
+            write = partial(self._write, flush=self._numbered[0], now=int(time.time()))
+            await self._database.write(write)
             self._numbered = self._numbered[1:]
             if not self._numbered:
                 await self._in_thread(self._number)
@@ -121,7 +119,7 @@ class UsageFlusher:
         await asyncio.shield(asyncio.wrap_future(self._thread.submit(work)))
 
     def _gather(self, minute_sums: MinuteSums) -> None:
-        """Add sums to those that wait, and number them unless others are numbered already."""
+        """Add sums to the waiting ones, and number them unless others are numbered already."""
         throttle = Throttle()
         for minute, sums in minute_sums.items():
             _add(self._waiting.setdefault(minute * MINUTE_S, {}), sums, throttle)
@@ -141,15 +139,16 @@ class UsageFlusher:
         self._measure()
 
     def _measure(self) -> int:
-        """Return about how many bytes wait."""
-        self._waiting_bytes = sum(len(flush.sums) for flush in self._numbered) + sum(
-            map(_size, self._waiting.values())
-        )
+        """Return the approximate size of the waiting sums."""
+        numbered_bytes = sum(len(flush.sums) for flush in self._numbered)
+        self._waiting_bytes = numbered_bytes + sum(map(_size, self._waiting.values()))
         return self._waiting_bytes
 
     def _fold(self) -> None:
-        """Make the sums small enough: minutes become hours, which loses nothing, then labels fold,
-        then days.
+        """Make the sums small enough.
+
+        Minutes become hours first, since that loses no label; then labels are folded. If that is
+        not enough, hours become days, and labels are folded again.
         """
         throttle, bound = Throttle(), self._settings.max_waiting_bytes * _FOLDED_SHARE
         for period_s in (HOUR_S, DAY_S):
@@ -157,10 +156,8 @@ class UsageFlusher:
             size, count = self._measure(), sum(map(len, self._waiting.values()))
             if size > bound and count:
                 bound_per_period = int(bound / size * count / len(self._waiting))
-                self._waiting = {
-                    start: fold(sums, bound_per_period, throttle)
-                    for start, sums in self._waiting.items()
-                }
+                for start, sums in self._waiting.items():
+                    self._waiting[start] = fold(sums, bound_per_period, throttle)
             if self._measure() <= self._settings.max_waiting_bytes:
                 return
 

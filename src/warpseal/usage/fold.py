@@ -1,6 +1,6 @@
-"""Folding of usage: labels beyond a bound become `other`, first user agents, then keys, then
-methods and countries.
+"""Folding of usage: labels beyond a bound become `other`.
 
+User agents are folded first, then keys, then methods and countries.
 Source of truth: docs/usage-metrics.md. Totals by path and status do not change.
 """
 
@@ -37,8 +37,8 @@ FOLDS: Final[tuple[Fold, ...]] = (without_agent, without_key, path_and_status)
 """The steps of folding, in their order."""
 FOLDED_FROM: Final = 0.9
 """The share of a bound from which new combinations are folded."""
-# Shares of a bound up to which new combinations come in with all labels, without the agent, without
-# the key.
+# Shares of a bound up to which a new combination keeps all labels, all but the agent, all but agent
+# and key.
 _SHARES: Final = (FOLDED_FROM, 0.95, 0.975)
 
 
@@ -47,7 +47,7 @@ def admit(
 ) -> UsageLabels:
     """Return labels, folded as far as there is no room for a new combination.
 
-    used: number of combinations that the bound already counts.
+    used: number of the combinations that count for the bound.
     """
     for share, step in zip(_SHARES, FOLDS, strict=True):
         if labels in stored or used < share * bound:
@@ -57,10 +57,10 @@ def admit(
 
 
 def fold(totals: Totals, bound: int, throttle: Throttle) -> dict[UsageLabels, UsageTotals]:
-    """Return totals with at most `bound` combinations of labels; more only if there are more paths
-    and statuses.
+    """Return totals with at most `bound` combinations of labels.
 
-    Each step folds the combinations with the fewest requests, and no more of them than it must.
+    There are more only if there are more combinations of path and status. Each step folds the
+    combinations with the fewest requests, and no more of them than it must.
     """
     folded = dict(totals)
     for step in FOLDS:
@@ -73,15 +73,13 @@ def fold(totals: Totals, bound: int, throttle: Throttle) -> dict[UsageLabels, Us
 def _fold_fewest(
     totals: Totals, bound: int, step: Fold, throttle: Throttle
 ) -> dict[UsageLabels, UsageTotals]:
-    # In place of one long sort, which no pause can interrupt.
+    # Labels are grouped by their requests in place of one long sort, which no pause can interrupt.
     with_requests: dict[int, list[UsageLabels]] = {}
     for labels, sums in throttle.steps(totals.items()):
         with_requests.setdefault(sums.requests, []).append(labels)
-    by_requests = [
-        labels
-        for requests in throttle.steps(sorted(with_requests))
-        for labels in with_requests[requests]
-    ]
+    by_requests: list[UsageLabels] = []
+    for requests in throttle.steps(sorted(with_requests)):
+        by_requests += with_requests[requests]
     merged: dict[UsageLabels, UsageTotals] = {}
     count = 0
     for labels in throttle.steps(by_requests):

@@ -1,5 +1,4 @@
-"""Labels of calls from untrusted values: user agents as products, countries as codes, methods by a
-list of known ones.
+"""Labels of calls from untrusted values: products of user agents, country codes, known methods.
 
 Source of truth: docs/usage-metrics.md. Pure.
 """
@@ -19,7 +18,7 @@ from warpseal.usage.recorder import NO_AGENT
 MAX_AGENT_CHARACTERS: Final = 64
 
 _AGENT: Final = b"user-agent"
-# Part of a header: what comes later can at most name another family of browsers.
+# Part of a header: the rest can at most name another family of browsers.
 _PARSED_BYTES: Final = 512
 _MAX_CACHED: Final = 4_096
 _MOZILLA: Final = b"Mozilla/"
@@ -52,8 +51,9 @@ _NO_FAMILY: Final = "Mozilla"
 
 
 def agent_label(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the product that the headers of a request name: a browser's family, `none` without a
-    user agent.
+    """Return the product that the user agent of a request names; `none` without a user agent.
+
+    The product of a browser is its family.
     """
     for name, value in headers:
         if name == _AGENT:
@@ -62,13 +62,14 @@ def agent_label(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def country_label(code: str) -> str:
-    """Return a country code in upper case, XX for an unknown one."""
+    """Return a country code in upper case; XX if it is unknown."""
     code = code.upper()
-    return code if code in COUNTRIES or code == TOR else UNKNOWN
+    is_known = code in COUNTRIES or code == TOR
+    return code if is_known else UNKNOWN
 
 
 def method_label(method: str, methods: AbstractSet[str]) -> str:
-    """Return a method, `other` for an unknown one, `none` for a call without a method."""
+    """Return a method; `other` if it is unknown, `none` for a call without a method."""
     if method in methods:
         return method
     return OTHER if method else NO_METHOD

@@ -28,16 +28,6 @@ from warpseal.usage.sums import Flush, RowKey, RowSums, add_rows, add_sums, keep
 
 log = logging.getLogger(__name__)
 
-_FIRST_TABLES: Final = (
-    "CREATE TABLE minutes (key {key}, run {bytes} NOT NULL, sequence BIGINT NOT NULL, minute BIGINT NOT NULL,"
-    " is_merged SMALLINT NOT NULL, combinations INTEGER NOT NULL, size_bytes INTEGER NOT NULL, sums {bytes} NOT NULL,"
-    " UNIQUE (run, sequence))",
-    "CREATE TABLE buckets (level SMALLINT NOT NULL, start BIGINT NOT NULL, dimension SMALLINT NOT NULL,"
-    " size_bytes INTEGER NOT NULL, sums {bytes} NOT NULL, PRIMARY KEY (level, start, dimension))",
-    "CREATE TABLE rollup (key {key}, merges BIGINT NOT NULL)",
-    "CREATE TABLE page_tokens (id {bytes} NOT NULL PRIMARY KEY, expires_at BIGINT NOT NULL, body {bytes} NOT NULL)",
-    "CREATE INDEX page_tokens_by_time ON page_tokens (expires_at)",
-)
 _PAIR = struct.Struct("<hI")
 _DENSE = struct.Struct("<hhH")
 _DENSE_MARK = 2**15 - 1
@@ -65,9 +55,39 @@ class _Columns(msgspec.Struct, array_like=True):
 
 
 def _create_first_tables(connection: Connection) -> None:
-    key, kind = ("BIGSERIAL", "BYTEA") if connection.is_postgresql else ("INTEGER", "BLOB")
-    for text in _FIRST_TABLES:
-        connection.run(text.format(key=f"{key} PRIMARY KEY", bytes=kind))
+    serial, blob = ("BIGSERIAL", "BYTEA") if connection.is_postgresql else ("INTEGER", "BLOB")
+    connection.run(f"""\
+CREATE TABLE minutes (
+    key {serial} PRIMARY KEY,
+    run {blob} NOT NULL,
+    sequence BIGINT NOT NULL,
+    minute BIGINT NOT NULL,
+    is_merged SMALLINT NOT NULL,
+    combinations INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    sums {blob} NOT NULL,
+    UNIQUE (run, sequence)
+)
+""")
+    connection.run(f"""\
+CREATE TABLE buckets (
+    level SMALLINT NOT NULL,
+    start BIGINT NOT NULL,
+    dimension SMALLINT NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    sums {blob} NOT NULL,
+    PRIMARY KEY (level, start, dimension)
+)
+""")
+    connection.run(f"CREATE TABLE rollup (key {serial} PRIMARY KEY, merges BIGINT NOT NULL)")
+    connection.run(f"""\
+CREATE TABLE page_tokens (
+    id {blob} NOT NULL PRIMARY KEY,
+    expires_at BIGINT NOT NULL,
+    body {blob} NOT NULL
+)
+""")
+    connection.run("CREATE INDEX page_tokens_by_time ON page_tokens (expires_at)")
 
 
 def _create_rows(connection: Connection) -> None:
@@ -84,8 +104,8 @@ def _create_rows(connection: Connection) -> None:
             sums = flush.decode()
             add_sums(connection, flush.minute, sums, UsageSettings().max_combinations)
         else:
-            # Perhaps the file of a daemon that did not know its network: the next start adds them
-            # to its buckets.
+            # The file may be of a daemon that did not know its network: the next start adds its
+            # flushes to the buckets.
             keep_flush(connection, flush, flush.minute)
     for table in ("minutes", "buckets", "rollup"):
         connection.run(f"DROP TABLE {table}")
@@ -99,12 +119,8 @@ def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowK
         try:
             tables[dimension] = _decode(raw)
         except _DAMAGE as error:
-            fields = {
-                "level": level,
-                "start": start,
-                "dimension": dimension.name,
-                "reason": str(error),
-            }
+            place = {"level": level, "start": start, "dimension": dimension.name}
+            fields = {**place, "reason": str(error)}
             log.error("usage of a bucket is damaged, it is left out", extra=fields)
     if Dimension.NONE not in tables and tables:
         # Queries subtract groups from the total, so it may not be less than they are.
@@ -112,26 +128,29 @@ def _rows_of_bucket(connection: Connection, level: int, start: int) -> dict[RowK
         for _, totals in next(iter(tables.values())):
             total.add(totals)
         tables[Dimension.NONE] = [((), total)]
-    return {
-        key_of(dimension, *labels): RowSums.of(totals)
-        for dimension, rows in tables.items()
-        for labels, totals in rows
-    }
+    rows_by_key: dict[RowKey, RowSums] = {}
+    for dimension, rows in tables.items():
+        for labels, totals in rows:
+            rows_by_key[key_of(dimension, *labels)] = RowSums.of(totals)
+    return rows_by_key
 
 
 def _unmerged(connection: Connection) -> Iterator[Flush]:
-    query = "SELECT run, sequence, minute, sums FROM minutes WHERE is_merged = 0 ORDER BY key"
+    query = """\
+SELECT run, sequence, minute, sums
+FROM minutes
+WHERE is_merged = 0
+ORDER BY key
+"""
     for run, sequence, minute, raw in connection.stream(query):
+        sums: list[tuple[UsageLabels, UsageTotals]] = []
         try:
-            sums = [
-                (UsageLabels._make(texts)._replace(status=int(texts[2])), totals)
-                for texts, totals in _decode(raw)
-            ]
+            for texts, totals in _decode(raw):
+                labels = UsageLabels._make(texts)
+                sums.append((labels._replace(status=int(labels.status)), totals))
         except (*_DAMAGE, TypeError) as error:
-            log.error(
-                "usage of a minute is damaged, it is left out",
-                extra={"minute": minute, "reason": str(error)},
-            )
+            fields = {"minute": minute, "reason": str(error)}
+            log.error("usage of a minute is damaged, it is left out", extra=fields)
         else:
             yield Flush.of(run, sequence, minute, sums)
 
@@ -150,7 +169,7 @@ def _decode(raw: bytes) -> Rows:
         )
         requests, invalid, failed, credits, wasted = (column[place] for column in counters)
         times = _decode_times(columns.times[end - lengths[place] : end])
-        pack_counts(times)  # Raises for what no call has.
+        pack_counts(times)  # Raises for buckets and counts that no call has.
         rows.append((labels, UsageTotals(requests, invalid, failed, credits, wasted, times)))
     if len(numbers) not in (0, 1, len(LABELS)):
         raise ValueError("the table has an unknown number of labels")
@@ -169,7 +188,8 @@ def _decode_times(raw: bytes) -> dict[int, int]:
 
 
 def _numbers(code: str, raw: bytes) -> list[int]:
-    return list(struct.unpack(f"<{len(raw) // struct.calcsize('<' + code)}{code}", raw))
+    count = len(raw) // struct.calcsize(f"<{code}")
+    return list(struct.unpack(f"<{count}{code}", raw))
 
 
 VERSIONS: Final = (Migration("0001", _create_first_tables), Migration("0002", _create_rows))

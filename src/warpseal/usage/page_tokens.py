@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -26,7 +27,16 @@ _UUID_CHARACTERS: Final = 36
 _INSERT: Final = f"{PAGE_TOKENS.insert_text} ON CONFLICT DO NOTHING"
 _FIND: Final = "SELECT expires_at, body FROM page_tokens WHERE id = ?"
 _COUNT: Final = "SELECT count(*) FROM page_tokens"
-_REMOVE_EXPIRED: Final = "DELETE FROM page_tokens WHERE id IN (SELECT id FROM page_tokens WHERE expires_at < ? ORDER BY expires_at LIMIT ?)"
+_REMOVE_EXPIRED: Final = """\
+DELETE FROM page_tokens
+WHERE id IN (
+    SELECT id
+    FROM page_tokens
+    WHERE expires_at < ?
+    ORDER BY expires_at
+    LIMIT ?
+)
+"""
 
 
 class PageTokenRow(Struct, frozen=True):
@@ -67,20 +77,19 @@ class PageTokenStore:
 
     async def add(self, body: bytes) -> str:
         """Return the token of a new row. Raises StoreDown, TooManyPageTokens."""
-        token, now = uuid4(), int(self._now())
-        if not await self._database.write(
-            lambda connection: self._add(connection, token, body, now)
-        ):
+        token = uuid4()
+        add = partial(self._add, token=token, body=body, now=int(self._now()))
+        if not await self._database.write(add):
             raise TooManyPageTokens(self._max_tokens)
         return str(token)
 
     async def find(self, token: str) -> PageTokenRow | None:
         """Return the row of a token, expired or not; None if there is none. Raises StoreDown."""
+        if len(token) != _UUID_CHARACTERS:
+            return None
         try:
-            key = UUID(token) if len(token) == _UUID_CHARACTERS else None
+            key = UUID(token)
         except ValueError:
-            key = None
-        if key is None:
             return None
         rows = await self._database.read(lambda connection: connection.fetch(_FIND, key.bytes))
         return PageTokenRow(*rows[0]) if rows else None

@@ -35,13 +35,12 @@ def bucket_start(level: Level, time: int) -> int:
         return time - time % DAY_S
     if level is Level.WEEK:
         return time - (time - _FIRST_MONDAY) % _WEEK_S
-    return int(
-        datetime.fromtimestamp(time, UTC).replace(day=1, hour=0, minute=0, second=0).timestamp()
-    )
+    moment = datetime.fromtimestamp(time, UTC)
+    return int(moment.replace(day=1, hour=0, minute=0, second=0).timestamp())
 
 
 def bucket_end(level: Level, start: int) -> int:
-    """Return the end of the bucket that begins at `start`, which is the start of the next one."""
+    """Return the end of the bucket that begins at `start`: the start of the next bucket."""
     if level is Level.HOUR:
         return start + HOUR_S
     if level is Level.DAY:
@@ -55,7 +54,7 @@ def bucket_end(level: Level, start: int) -> int:
 def bucket_starts(level: Level, since: int, until: int) -> Iterator[int]:
     """Yield the starts of the buckets that overlap a range, oldest first.
 
-    until: the exclusive end of the range.
+    until: end of the range, which is not in it.
     """
     start = bucket_start(level, since)
     while start < until:

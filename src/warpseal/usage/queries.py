@@ -25,9 +25,9 @@ _PERCENT_DIGITS: Final = 4
 class UsageQuery(Struct, frozen=True):
     """Buckets of a level that begin in a range; until is not in it.
 
-    filters: the accepted values of labels.
-    group_by: None: all calls in one group.
-    group_of: the group of a value.
+    filters: accepted values of labels.
+    group_by: label of the groups; None puts all calls into one group.
+    group_of: function that returns the group of a value.
     """
 
     level: Level
@@ -40,16 +40,18 @@ class UsageQuery(Struct, frozen=True):
     @property
     def stored_dimension(self) -> Dimension:
         """The dimension whose sums answer the query."""
-        concerned = set(self.filters) | ({self.group_by} if self.group_by is not None else set())
-        if len(concerned) > 1:
+        labels = set(self.filters)
+        if self.group_by is not None:
+            labels.add(self.group_by)
+        if len(labels) > 1:
             return Dimension.ALL
-        return next(iter(concerned), Dimension.NONE)
+        return next(iter(labels), Dimension.NONE)
 
 
 class UsageSums(NamedTuple):
     """Sums of calls.
 
-    median_ms: median time within 1 %; 0 without any.
+    median_ms: median time within 1 %; 0 without times.
     """
 
     requests: int
@@ -65,13 +67,15 @@ class UsageSums(NamedTuple):
         successful = self.requests - self.invalid - self.failed
         if successful == self.requests:
             return 100.0
-        return min(
-            round(100 * successful / self.requests, _PERCENT_DIGITS), 100 - 10**-_PERCENT_DIGITS
-        )
+        highest = 100 - 10**-_PERCENT_DIGITS
+        return min(round(100 * successful / self.requests, _PERCENT_DIGITS), highest)
 
 
 class UsageGroup(NamedTuple):
-    """Sums of a group; value: None if the query has no groups."""
+    """Sums of a group.
+
+    value: label of the group; None if the query has no groups.
+    """
 
     value: str | None
     sums: UsageSums

@@ -32,9 +32,9 @@ _UNTAKEN_MINUTES: Final = 4
 class UsageBounds(Struct, frozen=True):
     """Bounds of one daemon.
 
-    agents: number of user agents in a UTC day.
-    agents_per_client: number of user agents of a client in an hour.
-    combinations: number of combinations of labels in a minute.
+    agents: new user agents in a UTC day.
+    agents_per_client: new user agents of one client in an hour.
+    combinations: combinations of labels in a minute.
     """
 
     agents: int = 500
@@ -67,10 +67,11 @@ class MethodUsage(Struct):
 class UsageRecorder:
     """Sums calls.
 
-    now: Unix time. agents: admitted today.
-
-    The clock at the end of a call gives the minute, so a clock that steps loses and doubles
+    The clock at the end of a call gives the minute, so that a clock that steps loses and doubles
     nothing.
+
+    agents: user agents that were admitted today.
+    now: clock of Unix time.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class UsageRecorder:
 
     @property
     def since_start(self) -> Mapping[tuple[str, str], MethodUsage]:
-        """Sums since the start by path and method."""
+        """The sums since the start by path and method."""
         self._record_deferred()
         return self._since_start
 
@@ -109,8 +110,8 @@ class UsageRecorder:
     ) -> None:
         """Add calls with the same labels, outcome and time.
 
-        credits: the credits of a call.
-        time_ms: the time of the calls; None does not count.
+        credits: credits of one call.
+        time_ms: time of each call; None does not count.
         """
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, calls)
@@ -124,8 +125,8 @@ class UsageRecorder:
     ) -> None:
         """Add calls with the same labels and outcome.
 
-        credits: the credits of a call.
-        times: the times of the calls, milliseconds.
+        credits: credits of one call.
+        times: times of the calls, milliseconds.
         """
         self._update_minute()
         totals, method = self._add_calls(labels, outcome, credits, len(times))
@@ -150,18 +151,16 @@ class UsageRecorder:
             self._record_deferred()
 
     def admit_agent(self, agent: str, client: str) -> str:
-        """Return a user agent as a label: `other` if it is new, and the day or its client has too
-        many of them.
+        """Return a user agent as a label: `other` if the day or the client has too many new ones.
 
-        client: network of its address; it is kept to the end of the hour if it added an agent.
+        client: network of the client's address, kept to the end of the hour if it added an agent.
         """
         self._update_minute()
         if agent in self.agents or agent == OTHER:
             return agent
-        if (
-            len(self.agents) > self._bounds.agents
-            or self._added_by[client] >= self._bounds.agents_per_client
-        ):
+        # One client must not use up the bound of the day.
+        is_day_full = len(self.agents) > self._bounds.agents
+        if is_day_full or self._added_by[client] >= self._bounds.agents_per_client:
             return OTHER
         self.agents.add(agent)
         self._added_by[client] += 1
@@ -231,9 +230,7 @@ class UsageRecorder:
         return totals, method
 
     def _add(self, labels: UsageLabels) -> UsageTotals:
-        """Return the sums for labels that the minute does not have yet, folded if there is no room
-        for them.
-        """
+        """Return the sums for labels that are new in the minute, folded if it has no room."""
         labels = self._admit(labels)
         totals = self._current.get(labels)
         if totals is None:

@@ -28,8 +28,8 @@ _HEAD: Final = struct.Struct("<HH")
 _MAPPING: Final = LogarithmicMapping(ACCURACY)
 _FIRST: Final[int] = _MAPPING.key(MIN_MS)
 _LAST: Final[int] = _MAPPING.key(MAX_MS)
-# A search in them takes a fifth of the time of the mapping's logarithm. The last bucket has no
-# bound.
+# A search in these bounds takes a fifth of the time of the mapping's logarithm. The last bucket has
+# no bound.
 _UPPER_BOUNDS: Final = [_MAPPING.gamma**bucket for bucket in range(_FIRST, _LAST)]
 
 
@@ -46,22 +46,23 @@ def time_of(bucket: int) -> float:
 
 
 def percentile_ms(times: Mapping[int, int], percent: int) -> float:
-    """Return the least time that this percentage of counts by bucket does not exceed, within 1 %; 0
-    without any.
+    """Return the least time that this percentage of calls does not exceed, within 1 %.
+
+    times: number of calls by bucket; without calls the result is 0.
     """
-    left = -(-sum(times.values()) * percent // 100)
+    remaining = -(-sum(times.values()) * percent // 100)
     for bucket in sorted(times):
-        left -= times[bucket]
-        if left <= 0:
+        remaining -= times[bucket]
+        if remaining <= 0:
             return time_of(bucket) if times[bucket] else 0.0
     return 0.0
 
 
 def pack_counts(times: Mapping[int, int]) -> int:
-    """Return counts by bucket as one number, 64 bits each from the first bucket on: such numbers
-    add and subtract.
+    """Return counts by bucket as one number, with 64 bits a count from the first bucket on.
 
-    Raises ValueError or OverflowError for a bucket or a count that no call has.
+    Such numbers can be added and subtracted. Raises ValueError or OverflowError for a bucket or a
+    count that no call has.
     """
     if not times:
         return 0
@@ -73,11 +74,10 @@ def pack_counts(times: Mapping[int, int]) -> int:
 
 
 def encode_counts(counts: int) -> bytes:
-    """Return packed counts as they are stored: the place of the first one, their number, and their
-    bytes.
+    """Return packed counts as they are stored: the first place, their number, and their bytes.
 
-    The lowest bytes of all counts come first, then the next ones, up to the highest that any count
-    has.
+    The lowest bytes of all counts come first, then the next ones, up to the highest byte that is
+    not 0 in all counts.
     """
     if not counts:
         return b""
@@ -102,8 +102,9 @@ def decode_counts(raw: bytes) -> int:
 
 
 def median_ms(counts: int) -> float:
-    """Return the median of packed counts, the lower one of an even number, within 1 %; 0 without
-    any.
+    """Return the median time of packed counts within 1 %; 0 without calls.
+
+    Of an even number of calls it is the lower one of the two times in the middle.
     """
     if counts <= 0:
         return 0.0

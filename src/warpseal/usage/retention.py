@@ -1,4 +1,4 @@
-"""Removes usage that is too old or too much. One daemon of a database does."""
+"""Removes usage that is too old or too much; the leader among the daemons of a database does."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ log = logging.getLogger(__name__)
 _REMOVED_BUCKETS: Final = 8
 _NO_END: Final = 2**63 - 1
 _REMOVE_FLUSHES: Final = "DELETE FROM usage_flushes WHERE written_at < ? AND sums IS NULL"
-_OLDEST_BUCKETS: Final = (
-    "SELECT start FROM usage_buckets WHERE level = ? AND start < ? ORDER BY start LIMIT ?"
-)
+_OLDEST_BUCKETS: Final = """\
+SELECT start
+FROM usage_buckets
+WHERE level = ? AND start < ?
+ORDER BY start
+LIMIT ?
+"""
 _CLOCK_STEP_S: Final = 60.0
 _PATIENCE_AFTER_STEP_S: Final = 3_600.0
 
@@ -31,7 +35,8 @@ _PATIENCE_AFTER_STEP_S: Final = 3_600.0
 class UsageRetention:
     """Removes rows.
 
-    now: Unix time; monotonic: seconds that never step.
+    now: clock of Unix time.
+    monotonic: clock that is never set, seconds.
     """
 
     def __init__(
@@ -57,18 +62,13 @@ class UsageRetention:
             tasks.create_task(self._lead())
 
     async def remove(self) -> None:
-        """Remove what is older than its retention, and the oldest hours beyond the size.
+        """Remove usage beyond its retention or the size, and expired page tokens.
 
         Raises StoreDown.
-
-        Expired page tokens of the Metrics API are removed as well.
         """
-        now = int(self._now())
-        for remove in (
-            partial(remove_expired, now=now),
-            self._remove_old,
-            self._remove_beyond_size,
-        ):
+        remove_tokens = partial(remove_expired, now=int(self._now()))
+        for remove in (remove_tokens, self._remove_old, self._remove_beyond_size):
+            # A write removes a few rows, so that no other write waits long.
             while await self._database.write(remove):
                 pass
 
@@ -96,17 +96,19 @@ class UsageRetention:
             await asyncio.sleep(self._settings.flush_s)
 
     def _remove_old(self, connection: Connection) -> bool:
-        """Remove some of what is too old; return whether there may be more."""
-        # A daemon repeats a write whose outcome it does not know long before.
+        """Remove some rows that are too old; return whether there may be more."""
+        # A daemon repeats a write of unknown outcome within less than a day.
         connection.run(_REMOVE_FLUSHES, int(self._now()) - DAY_S)
-        return any(
-            _remove_buckets(connection, level, oldest_kept(self._settings, level, self._now()))
-            for level in Level
-        )
+        for level in Level:
+            oldest = oldest_kept(self._settings, level, self._now())
+            if _remove_buckets(connection, level, oldest):
+                return True
+        return False
 
     def _remove_beyond_size(self, connection: Connection) -> bool:
-        """Remove the oldest hours if the database is too big, else days, weeks, months; return
-        whether to go on.
+        """Remove the oldest buckets if the database is too big; return whether to go on.
+
+        Hours are removed first, then days, weeks and months.
         """
         if stored_bytes(connection) <= self._settings.max_bytes:
             return False
@@ -114,31 +116,31 @@ class UsageRetention:
 
 
 def _remove_buckets(connection: Connection, level: Level, before: int) -> bool:
-    """Remove some of the oldest buckets of a level that begin before a time; return whether there
-    were any.
+    """Remove some of a level's oldest buckets; return whether there were any.
+
+    before: time before which the buckets begin.
     """
-    oldest = [
-        start
-        for (start,) in connection.fetch(_OLDEST_BUCKETS, int(level), before, _REMOVED_BUCKETS)
-    ]
-    for table in ("usage", "usage_buckets") if oldest else ():
-        connection.run(
-            f"DELETE FROM {table} WHERE level = ? AND start IN {marks(len(oldest))}",
-            int(level),
-            *oldest,
-        )
-    return bool(oldest)
+    rows = connection.fetch(_OLDEST_BUCKETS, int(level), before, _REMOVED_BUCKETS)
+    if not rows:
+        return False
+    starts = [start for (start,) in rows]
+    for table in ("usage", "usage_buckets"):
+        text = f"DELETE FROM {table} WHERE level = ? AND start IN {marks(len(starts))}"
+        connection.run(text, int(level), *starts)
+    return True
 
 
 def oldest_kept(settings: UsageSettings, level: Level, now: float) -> int:
-    """Return the start of the oldest bucket that is kept; 0 for ever."""
+    """Return the start of the oldest bucket that is kept; 0 if buckets are kept for ever."""
     kept_s = {
         Level.HOUR: settings.hour_retention_s,
         Level.DAY: settings.day_retention_s,
         Level.WEEK: settings.week_retention_s,
         Level.MONTH: settings.month_retention_s,
     }[level]
-    return 0 if kept_s == FOREVER else bucket_start(level, max(0, int(now - kept_s)))
+    if kept_s == FOREVER:
+        return 0
+    return bucket_start(level, max(0, int(now - kept_s)))
 
 
 def stored_bytes(connection: Connection) -> int:

@@ -9,7 +9,7 @@ from warpseal.store.tables import TableIndex, Tables, declare_table
 TABLES: Final = Tables()
 
 # Sums of calls. level, dimension: numbers of periods.py and calls.py. start: first second of the
-# bucket. Labels that the dimension does not have are empty. times: see response_times.py.
+# bucket. Labels that the dimension does not have are empty. times: counts of response_times.py.
 USAGE: Final = declare_table(
     TABLES,
     "usage",
@@ -17,15 +17,16 @@ USAGE: Final = declare_table(
     " text*, country text*, user_agent text*, requests int64, invalid int64, failed int64, credits"
     " int64, credits_wasted int64, times bytes",
 )
-# The buckets that have rows. combinations: rows of all labels. size_bytes: size of all rows, about.
+# Buckets with rows. combinations: number of rows of all labels. size_bytes: approximate size of all
+# rows.
 BUCKETS: Final = declare_table(
     TABLES,
     "usage_buckets",
     "level int16+, start int64+, combinations int64, size_bytes int64",
 )
-# What one daemon recorded of one minute until one flush. run: random id of a daemon's run, which
-# numbers its flushes. sums: encoded until they are added to the buckets, then null: the row is kept
-# for a day, so that they count once.
+# Usage of one minute that one daemon recorded until one flush. run: random id of a daemon's run,
+# which numbers its flushes. sums: encoded sums until they are added to the buckets, then null: the
+# row is kept for a day, so that they count once.
 FLUSHES: Final = declare_table(
     TABLES,
     "usage_flushes",

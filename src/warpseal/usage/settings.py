@@ -1,6 +1,4 @@
-"""Settings of usage and of the metrics database; docs/usage-metrics.md says what they mean to an
-operator.
-"""
+"""Settings of usage and of the metrics database; docs/usage-metrics.md explains them."""
 
 from __future__ import annotations
 
@@ -25,8 +23,10 @@ FOREVER: Final = 0.0
 
 
 class UsageReaders(StrEnum):
-    """The callers that may read the usage: anyone, those with an API key, or those with the admin
-    token.
+    """The callers that may read the usage.
+
+    KEYS: callers with an API key.
+    ADMIN: callers with the admin token.
     """
 
     ANYONE = "anyone"
@@ -40,12 +40,12 @@ def metrics_url(value: Any, path: str) -> str:
 
 
 class UsageSettings(Settings, frozen=True):
-    """The place and the bounds of recorded usage.
+    """Recording of usage, and the database that keeps it.
 
-    url: the metrics database; empty for metrics.db next to the store.
+    url: URL of the database; "" stands for metrics.db beside the store.
     max_bytes: bound of stored sums.
-    max_waiting_bytes: bound of the sums that wait while the database is down.
-    max_combinations: number of combinations of labels in a bucket.
+    max_waiting_bytes: bound of sums in memory while the database is down.
+    max_combinations: bound of label combinations in a bucket.
     """
 
     enabled: bool = setting(

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from warpseal.runtime.throttle import Throttle
 from warpseal.store.connection import Connection, marks
@@ -37,11 +36,10 @@ class UsageSource(Struct, frozen=True):
         Raises UsageQueryTooLong, StoreDown.
         """
         throttle = Throttle(*_PAUSES)
-        read = partial(
-            read_usage, query=query, limit_s=self.settings.query_timeout_s, throttle=throttle
-        )
+        limit_s = self.settings.query_timeout_s
+        run_query = partial(read_usage, query=query, limit_s=limit_s, throttle=throttle)
         try:
-            return await self.database.read(read)
+            return await self.database.read(run_query)
         finally:
             # A caller that has left must not hold a reading thread.
             throttle.cancel()
@@ -88,8 +86,8 @@ class _BucketReader:
             if is_total_stored:
                 for start, _, sums in self._rows(self._accepted(Dimension.NONE)):
                     groups[start] = {OTHER: sums}
-                # With every column of the key given, only these rows are read, and not all of the
-                # range.
+                # If the condition names every column of the key, only these rows are read, and not
+                # all rows of the range.
                 accepted = accepted.within("start", groups)
                 for name in _NAMES.values():
                     accepted = accepted.within(name, group_of if name == self._label else ("",))
@@ -122,13 +120,10 @@ class _BucketReader:
         return {value: group for value, group in group_of.items() if group in busiest}
 
     def _rows(self, accepted: _Condition) -> Iterator[_UsageRow]:
-        columns = (
-            f"start, {self._label or 'path'}, requests, invalid, failed, credits, credits_wasted,"
-            " times"
-        )
-        for start, text, requests, invalid, failed, credits, wasted, raw in self._steps(
-            columns, accepted
-        ):
+        label = self._label or "path"
+        columns = f"start, {label}, requests, invalid, failed, credits, credits_wasted, times"
+        for row in self._steps(columns, accepted):
+            start, text, requests, invalid, failed, credits, wasted, raw = row
             times = decode_times(raw, self._query.level, start)
             yield _UsageRow(start, text, RowSums(requests, invalid, failed, credits, wasted, times))
 
@@ -136,7 +131,12 @@ class _BucketReader:
         self, columns: str, accepted: _Condition, end: str = ""
     ) -> Iterator[tuple[Any, ...]]:
         """Yield columns of the accepted rows. Raises UsageQueryTooLong."""
-        query = f"SELECT {columns} FROM usage WHERE {accepted.text} {end}"
+        query = f"""\
+SELECT {columns}
+FROM usage
+WHERE {accepted.text}
+{end}
+"""
         for row in self._connection.stream(query, *accepted.values):
             yield row
             self._throttle.step()
@@ -160,7 +160,7 @@ class _Condition(NamedTuple):
 class _UsageRow(NamedTuple):
     """A stored row.
 
-    value: value of the label by which the query groups.
+    value: text of the label by which the query groups.
     """
 
     start: int
@@ -176,10 +176,20 @@ def _add(groups: dict[str | None, RowSums], group: str | None, sums: RowSums) ->
 
 
 def _bucket(start: int, sums_by_group: Mapping[str | None, RowSums]) -> UsageBucket:
-    groups = [
-        UsageGroup(group, UsageSums._make((*astuple(sums)[:-1], median_ms(sums.times))))
-        for group, sums in sums_by_group.items()
-        if sums.requests > 0
-    ]
+    groups: list[UsageGroup] = []
+    for value, sums in sums_by_group.items():
+        if sums.requests > 0:
+            groups.append(UsageGroup(value, _usage_sums(sums)))
     groups.sort(key=lambda group: (group.value == OTHER, -group.sums.requests, group.value or ""))
     return UsageBucket(start, groups)
+
+
+def _usage_sums(sums: RowSums) -> UsageSums:
+    return UsageSums(
+        requests=sums.requests,
+        invalid=sums.invalid,
+        failed=sums.failed,
+        credits=sums.credits,
+        credits_wasted=sums.credits_wasted,
+        median_ms=median_ms(sums.times),
+    )

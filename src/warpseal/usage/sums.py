@@ -1,8 +1,7 @@
-"""Adds usage to the rows of its hour, day, week and month: by all labels together, by each label,
-and by none.
+"""Adds usage to the rows of its hour, day, week and month.
 
-A flush is added in one transaction with a row that identifies it, so it counts once, however often
-it is written.
+A bucket has rows by all labels together, by each label, and one by none. A flush is added in one
+transaction with a row that identifies it, so that it counts once, however often it is written.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ log = logging.getLogger(__name__)
 
 
 class RowKey(NamedTuple):
-    """What identifies a row in its bucket.
+    """The key of a row in its bucket.
 
-    texts: all labels; those that the dimension does not have are empty.
+    texts: all labels; labels that the dimension does not have are empty.
     """
 
     dimension: Dimension
@@ -39,12 +38,23 @@ class RowKey(NamedTuple):
 
 _NO_LABELS: Final = ("",) * len(LABELS)
 _KEY_NAMES: Final = ("dimension", *UsageLabels._fields)
-_SIZES: Final = "SELECT combinations, size_bytes FROM usage_buckets WHERE level = ? AND start = ?"
+_SIZES: Final = """\
+SELECT combinations, size_bytes
+FROM usage_buckets
+WHERE level = ? AND start = ?
+"""
 _INSERT_FLUSH: Final = f"{FLUSHES.insert_text} ON CONFLICT DO NOTHING"
-_KEPT_FLUSHES: Final = (
-    "SELECT run, sequence, minute, sums FROM usage_flushes WHERE sums IS NOT NULL LIMIT ?"
-)
-_CLEAR_FLUSH: Final = "UPDATE usage_flushes SET sums = NULL, written_at = ? WHERE run = ? AND sequence = ? AND sums IS NOT NULL"
+_KEPT_FLUSHES: Final = """\
+SELECT run, sequence, minute, sums
+FROM usage_flushes
+WHERE sums IS NOT NULL
+LIMIT ?
+"""
+_CLEAR_FLUSH: Final = """\
+UPDATE usage_flushes
+SET sums = NULL, written_at = ?
+WHERE run = ? AND sequence = ? AND sums IS NOT NULL
+"""
 _REMOVE_FLUSH: Final = "DELETE FROM usage_flushes WHERE run = ? AND sequence = ?"
 _KEYS_AT_ONCE: Final = 100
 _FLUSHES_AT_ONCE: Final = 50
@@ -58,7 +68,7 @@ _sums_decoder: Final = msgspec.msgpack.Decoder(list[tuple[UsageLabels, UsageTota
 class RowSums(msgspec.Struct, gc=False):
     """The sums of a row.
 
-    times: packed, see response_times.py.
+    times: packed counts of response_times.py.
     """
 
     requests: int = 0
@@ -71,14 +81,13 @@ class RowSums(msgspec.Struct, gc=False):
     @classmethod
     def of(cls, totals: UsageTotals) -> RowSums:
         """Return the sums of totals."""
-        times = pack_counts(totals.times)
         return cls(
-            totals.requests,
-            totals.invalid,
-            totals.failed,
-            totals.credits,
-            totals.credits_wasted,
-            times,
+            requests=totals.requests,
+            invalid=totals.invalid,
+            failed=totals.failed,
+            credits=totals.credits,
+            credits_wasted=totals.credits_wasted,
+            times=pack_counts(totals.times),
         )
 
     def add(self, other: RowSums, sign: int = 1) -> None:
@@ -99,9 +108,10 @@ class _StoredRow(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """What one daemon recorded of one minute until one flush; `run` and `sequence` identify it.
+    """Usage of one minute that one daemon recorded until one flush.
 
-    minute: its first second.
+    run, sequence: identity of the flush: the run of the daemon, and a number.
+    minute: first second of the minute.
     sums: encoded pairs of labels and totals.
     """
 
@@ -118,7 +128,7 @@ class Flush(NamedTuple):
         return cls(run, sequence, minute, _encode(list(sums)))
 
     def decode(self) -> dict[UsageLabels, UsageTotals]:
-        """Return the sums; none if they are damaged, with an ERROR line."""
+        """Return the sums; log an error and return {} if they are damaged."""
         try:
             return dict(_sums_decoder.decode(self.sums))
         except msgspec.MsgspecError as error:
@@ -146,9 +156,7 @@ def add_flush(connection: Connection, flush: Flush, now: int, bound: int) -> Non
 
 
 def add_kept_flush(connection: Connection, flush: Flush, now: int, bound: int) -> None:
-    """Add a flush that `keep_flush` stored in the same database, unless it was added since it was
-    read.
-    """
+    """Add a flush that `keep_flush` stored in the same database, unless it was added already."""
     if connection.run(_CLEAR_FLUSH, now, flush.run, flush.sequence):
         add_sums(connection, flush.minute, flush.decode(), bound)
 
@@ -191,9 +199,9 @@ def add_rows(
 
 
 def decode_times(raw: bytes, level: Level, start: int) -> int:
-    """Return the packed times of a row; 0 if they are damaged, with an ERROR line.
+    """Return the packed times of a row; log an error and return 0 if they are damaged.
 
-    level, start: level and start of its bucket.
+    level, start: bucket of the row.
     """
     try:
         return decode_counts(raw)
@@ -249,14 +257,16 @@ class _Bucket:
     def admit(
         self, sums: Mapping[UsageLabels, UsageTotals], bound: int
     ) -> Mapping[UsageLabels, UsageTotals]:
-        """Return sums with the labels for which the bucket has room; the same mapping if it has
-        room for all.
+        """Return sums with the labels for which the bucket has room.
+
+        The same mapping is returned if the bucket has room for all.
         """
         if self._combinations + len(sums) <= FOLDED_FROM * bound:
             return sums
-        candidates = {
-            folded for labels in sums for folded in (labels, *(step(labels) for step in FOLDS))
-        }
+        candidates: set[UsageLabels] = set()
+        for labels in sums:
+            candidates.add(labels)
+            candidates.update(step(labels) for step in FOLDS)
         by_key = {key_of(Dimension.ALL, *texts_of(labels)): labels for labels in candidates}
         stored = {by_key[key] for key in self._find(by_key)}
         used = self._combinations
@@ -283,23 +293,23 @@ class _Bucket:
                 sums = earlier.sums
             times = encode_counts(sums.times)
             self._size_bytes += len(times)
+            place = (int(self._level), int(key.dimension), self._start)
             counters = (sums.requests, sums.invalid, sums.failed, sums.credits, sums.credits_wasted)
-            values.append(
-                (int(self._level), int(key.dimension), self._start, *key.texts, *counters, times)
-            )
+            values.append((*place, *key.texts, *counters, times))
         self._connection.run_many(USAGE.upsert_text, values)
         sizes = (self._combinations, self._size_bytes)
         self._connection.run(BUCKETS.upsert_text, int(self._level), self._start, *sizes)
 
     def _find(self, keys: Iterable[RowKey]) -> dict[RowKey, _StoredRow]:
-        """Return the rows of those keys that have one."""
+        """Return the stored rows by their keys; a key without a row is left out."""
         rows: dict[RowKey, _StoredRow] = {}
-        left = iter(keys)
-        while some := list(islice(left, _KEYS_AT_ONCE)):
-            values = [value for dimension, texts in some for value in (int(dimension), *texts)]
-            stored = self._connection.fetch(
-                _text_by_keys(len(some)), *values, int(self._level), self._start
-            )
+        remaining = iter(keys)
+        while some := list(islice(remaining, _KEYS_AT_ONCE)):
+            values: list[int | str] = []
+            for key in some:
+                values += (int(key.dimension), *key.texts)
+            text = _text_by_keys(len(some))
+            stored = self._connection.fetch(text, *values, int(self._level), self._start)
             for row in self._throttle.steps(stored):
                 number, *texts, requests, invalid, failed, credits, wasted, raw = row
                 times = decode_times(raw, self._level, self._start)
@@ -314,13 +324,18 @@ def _text_by_keys(count: int) -> str:
 
     With a list of keys in the condition, or another join, SQLite would read all rows of the level.
     """
-    row = f"(CAST(? AS SMALLINT){', ?' * len(LABELS)})"
-    same = " AND ".join(f"u.{name} = k.{name}" for name in _KEY_NAMES)
-    return (
-        f"WITH k ({', '.join(_KEY_NAMES)}) AS (VALUES {', '.join([row] * count)})"
-        " SELECT k.*, requests, invalid, failed, credits, credits_wasted, times"
-        f" FROM k CROSS JOIN usage u WHERE {same} AND level = ? AND start = ?"
-    )
+    names = ", ".join(_KEY_NAMES)
+    key_columns = ", ".join(f"k.{name}" for name in _KEY_NAMES)
+    has_key = " AND ".join(f"u.{name} = k.{name}" for name in _KEY_NAMES)
+    key_marks = "(CAST(? AS SMALLINT)" + ", ?" * len(LABELS) + ")"
+    keys = ", ".join([key_marks] * count)
+    return f"""\
+WITH k ({names}) AS (VALUES {keys})
+SELECT {key_columns}, requests, invalid, failed, credits, credits_wasted, times
+FROM k
+CROSS JOIN usage u
+WHERE {has_key} AND level = ? AND start = ?
+"""
 
 
 def _insert_flush(connection: Connection, flush: Flush, now: int, sums: bytes | None) -> bool:
