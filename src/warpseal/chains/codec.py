@@ -34,8 +34,8 @@ _MAX_TEXT_BYTES: Final = 2**16 - 1
 _COUNT_BYTES: Final = 4
 _TYPE_ID_BYTES: Final = 4
 
-# Fixed fields that are read at once, then the reading function of the variable field behind them;
-# either may be None.
+# Fixed fields that are read at once, then the reading function of the variable field behind them.
+# Either may be None.
 _Step = tuple[struct.Struct | None, Callable[["ChainReader"], Any] | None]
 
 
@@ -109,9 +109,8 @@ class Unsigned(Fixed[int]):
         try:
             out += value.to_bytes(self.least_bytes, "big")
         except OverflowError:
-            raise ValueError(
-                f"{value} does not fit an unsigned integer of {self.least_bytes} bytes"
-            ) from None
+            kind = f"an unsigned integer of {self.least_bytes} bytes"
+            raise ValueError(f"{value} does not fit {kind}") from None
 
 
 class FixedBytes(Fixed[bytes]):
@@ -335,11 +334,10 @@ class TypeRegistry:
         """
         allowed = get_args(union) or (union,)
         types = {type_id: make for type_id, make in self._types.items() if isinstance(make, type)}
-        members: dict[int, StructCodec[Any]] = {
-            type_id: self.struct(make)
-            for type_id, make in types.items()
-            if issubclass(make, allowed)
-        }
+        members: dict[int, StructCodec[Any]] = {}
+        for type_id, make in types.items():
+            if issubclass(make, allowed):
+                members[type_id] = self.struct(make)
         return Interface(place, members, self)
 
     def wrong_type(self, offset: int, type_id: int, place: str) -> MalformedChainBytes:
@@ -354,7 +352,9 @@ class TypeRegistry:
         arguments = get_args(hint)
         if get_origin(hint) is Annotated:
             mark = arguments[1]
-            return mark if isinstance(mark, Codec) else self.interface(mark.place, arguments[0])
+            if isinstance(mark, Codec):
+                return mark
+            return self.interface(mark.place, arguments[0])
         if get_origin(hint) is tuple:
             element = self._codec(arguments[0], place)
             if isinstance(element, Fixed):

@@ -64,9 +64,10 @@ def address_text(network_id: int, address: Address, chain: str = "P") -> str:
 def parse_address(text: str) -> tuple[str, Address]:
     """Return the human-readable part and the 20 bytes of an address.
 
-    text: Bech32, with or without a chain's alias in front.
     The human-readable part stands for the network: compare it with `address_prefix`. Raises
     MalformedID.
+
+    text: Bech32 text, with or without a chain's alias in front.
     """
     bare = text.rpartition("-")[2]
     if len(bare) > _MAX_TEXT_LENGTH or bare != bare.lower():

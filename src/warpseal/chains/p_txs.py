@@ -68,7 +68,7 @@ BalanceOwner: TypeAlias = Annotated[
 
 
 class RewardType(StrEnum):
-    """The kind of a reward: of a validator, of a delegator, or a validator's fee."""
+    """The receiver of a reward, or a validator's fee from its delegators."""
 
     VALIDATOR = "VALIDATOR"
     DELEGATOR = "DELEGATOR"
@@ -111,7 +111,8 @@ Signer: TypeAlias = Annotated[NoSigner | ProofOfPossession, AsInterface("a signe
 class InitialValidator(Struct, frozen=True):
     """A validator of a conversion.
 
-    node_id: 20 bytes if valid; balance: nAVAX, 0 starts it inactive.
+    node_id: 20 bytes if valid.
+    balance: nAVAX; 0 makes the validator start inactive.
     """
 
     node_id: bytes
@@ -251,25 +252,25 @@ class ConvertSubnetToL1Tx(UserTx, frozen=True):
 
         They commit to the validators in the order of the transaction.
         """
-        validators = tuple(
-            ConversionValidator(v.node_id, v.signer.public_key, v.weight) for v in self.validators
-        )
-        return ConversionData(
-            self.subnet_id, self.manager_chain_id, self.manager_address, validators
-        ).conversion_id
+        validators: list[ConversionValidator] = []
+        for initial in self.validators:
+            key = initial.signer.public_key
+            validators.append(ConversionValidator(initial.node_id, key, initial.weight))
+        manager = (self.manager_chain_id, self.manager_address)
+        return ConversionData(self.subnet_id, *manager, tuple(validators)).conversion_id
 
     @property
     def validation_ids(self) -> tuple[ValidationID, ...]:
         """The validation id of each initial validator, in the order of the transaction."""
-        return tuple(
-            bootstrap_validation_id(self.subnet_id, index) for index in range(len(self.validators))
-        )
+        indices = range(len(self.validators))
+        return tuple(bootstrap_validation_id(self.subnet_id, index) for index in indices)
 
 
 class RegisterL1ValidatorTx(UserTx, frozen=True):
     """Registers a validator of an L1.
 
-    message: a signed Warp message; balance: nAVAX.
+    balance: nAVAX.
+    message: bytes of a signed Warp message.
     """
 
     balance: Uint64
@@ -288,7 +289,7 @@ class RegisterL1ValidatorTx(UserTx, frozen=True):
 class SetL1ValidatorWeightTx(UserTx, frozen=True):
     """Changes the weight of an L1's validator, or removes it with weight 0.
 
-    message: a signed Warp message.
+    message: bytes of a signed Warp message.
     """
 
     message: bytes
@@ -362,7 +363,7 @@ class RewardAutoRenewedValidatorTx(Struct, frozen=True):
 PUnsignedTx: TypeAlias = UserTx | AdvanceTimeTx | RewardValidatorTx | RewardAutoRenewedValidatorTx
 PSignedTx: TypeAlias = SignedTx[PUnsignedTx, Credential]
 
-# 6 and 8 are not used.
+# The ids 6 and 8 are not used.
 P_TYPES: Final = TypeRegistry(
     {
         0: "ApricotProposalBlock",

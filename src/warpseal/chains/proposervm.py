@@ -51,7 +51,7 @@ class ProposedBlock(Struct, frozen=True):
     certificate: DER of the proposer's leaf certificate; empty, like `signature`, if any node was
         allowed to propose.
     inner: bytes of the chain's own block.
-    epoch: None before Granite.
+    epoch: epoch of the block; None before Granite.
     """
 
     parent_id: BlockID
@@ -92,13 +92,10 @@ class ProposedBlock(Struct, frozen=True):
         type_id, encoded_epoch = _BLOCK, b""
         if self.epoch is not None:
             type_id, encoded_epoch = _GRANITE_BLOCK, self.epoch.encode()
+        parent_id = require_length(self.parent_id, ID_BYTES, "parent id")
         return pack_versioned(
             pack_u32(type_id),
-            _HEADER.pack(
-                require_length(self.parent_id, ID_BYTES, "parent id"),
-                self.timestamp_s,
-                self.p_chain_height,
-            ),
+            _HEADER.pack(parent_id, self.timestamp_s, self.p_chain_height),
             pack_sized(self.certificate),
             pack_sized(self.inner),
             encoded_epoch,
@@ -200,7 +197,6 @@ def _read_certificate(reader: ChainReader) -> bytes:
     start = reader.offset
     certificate = reader.sized("certificate")
     if len(certificate) > MAX_CERTIFICATE_BYTES:
-        raise MalformedChainBytes(
-            start, f"certificate has {len(certificate)} of at most {MAX_CERTIFICATE_BYTES} bytes"
-        )
+        text = f"certificate has {len(certificate)} of at most {MAX_CERTIFICATE_BYTES} bytes"
+        raise MalformedChainBytes(start, text)
     return certificate

@@ -91,7 +91,7 @@ def _encode(
 class GenesisAsset(Struct, frozen=True):
     """An asset of the genesis.
 
-    alias: a short name, such as AVAX.
+    alias: short name, such as AVAX.
     creation: the unsigned transaction that creates the asset.
     """
 

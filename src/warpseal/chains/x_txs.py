@@ -234,16 +234,15 @@ def outputs_of(tx: XTx) -> tuple[XUtxo, ...]:
             # The new asset has the ID of its transaction.
             outputs += [(AssetID(tx.id), output) for state in states for output in state.outputs]
         case OperationTx(operations=operations):
-            outputs += [
-                (item.asset_id, output)
-                for item in operations
-                for output in operation_outputs(item.operation)
-            ]
+            for item in operations:
+                produced = operation_outputs(item.operation)
+                outputs += [(item.asset_id, output) for output in produced]
         case ExportTx(exported_outputs=exported):
             outputs += [(out.asset_id, out.output) for out in exported]
-    return tuple(
-        Utxo(tx.id, index, asset_id, output) for index, (asset_id, output) in enumerate(outputs)
-    )
+    utxos: list[XUtxo] = []
+    for index, (asset_id, output) in enumerate(outputs):
+        utxos.append(Utxo(tx.id, index, asset_id, output))
+    return tuple(utxos)
 
 
 def operation_outputs(operation: XOperation) -> tuple[XOutput, ...]:
@@ -255,9 +254,8 @@ def operation_outputs(operation: XOperation) -> tuple[XOutput, ...]:
         case MintOperation():
             return (operation.mint_output, operation.transfer_output)
         case NftMintOperation(group_id=group_id, payload=payload):
-            return tuple(
-                NftTransferOutput(group_id, payload, owners) for owners in operation.owners
-            )
+            groups = operation.owners
+            return tuple(NftTransferOutput(group_id, payload, owners) for owners in groups)
         case NftTransferOperation():
             return (operation.output,)
         case PropertyMintOperation():

@@ -33,7 +33,7 @@ class EvmHeader(Struct, frozen=True, gc=False, rename="camel"):
     """A block without its receipts.
 
     transactions: the hashes of the transactions.
-    base_fee_per_gas, block_gas_cost: None if the header has no such field.
+    base_fee_per_gas, block_gas_cost: fields of later headers; None if the header lacks them.
 
     From Helicon on, the C-Chain's gas_used is the most that the transactions may use, and
     logs_bloom and receipts_root belong to the ancestors that the block settles.
@@ -134,8 +134,10 @@ def parse_quantity(text: str, bits: int = 64) -> int:
     Raises MalformedBlock.
     """
     try:
-        if text[:2] == "0x" and len(text) <= _MAX_QUANTITY and not (value := int(text, 16)) >> bits:
-            return value
+        if text[:2] == "0x" and len(text) <= _MAX_QUANTITY:
+            value = int(text, 16)
+            if not value >> bits:
+                return value
     except ValueError:
         pass
     raise MalformedBlock(f"not a quantity of {bits} bits: {text[:80]!r}")

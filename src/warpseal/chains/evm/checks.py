@@ -62,7 +62,7 @@ class BlockMismatch(StrEnum):
 
 
 class ParentBlock(NamedTuple):
-    """What a block has to follow: the hash and the time of the block below it."""
+    """The hash and the time of the block below a block."""
 
     hash: bytes
     time: int
@@ -106,8 +106,7 @@ def block_facts(
 ) -> EvmBlockFacts:
     """Return what the index keeps of a block.
 
-    receipts: a receipt for each transaction, in their order.
-
+    receipts: receipts of the transactions, in their order.
     Raises BlockContradiction, and MalformedBlock for a malformed value.
     """
     number = parse_quantity(header.number, _NUMBER_BITS)
@@ -134,6 +133,9 @@ def block_facts(
         # The loop over all receipts has checked both values.
         tx_fees[event.tx_index] = int(receipt.gas_used, 16) * int(receipt.effective_gas_price, 16)
     tx_indexes.update(tx_fees)
+    tx_hashes: dict[int, bytes] = {}
+    for index in sorted(tx_indexes):
+        tx_hashes[index] = parse_bytes(header.transactions[index], HASH_BYTES)
     return EvmBlockFacts(
         number=number,
         hash=parse_bytes(header.hash, HASH_BYTES),
@@ -149,10 +151,7 @@ def block_facts(
         creations=creations,
         updates=tuple(dict.fromkeys(events.updates)),
         upgraded=tuple(dict.fromkeys(events.upgraded)),
-        tx_hashes={
-            index: parse_bytes(header.transactions[index], HASH_BYTES)
-            for index in sorted(tx_indexes)
-        },
+        tx_hashes=tx_hashes,
         unknown_logs=events.unknown_logs,
         needs_trace=most_gas >= LEAST_GAS_OF_CREATION,
         erc20_transfers=tuple(events.erc20_transfers),
@@ -187,9 +186,11 @@ def needs_proof(
     They must if the header commits to them and the block has events, or its bloom says so.
     Raises MalformedBlock.
     """
-    return rules.is_executed_first(block.time) and (
-        block.has_events or lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts)
-    )
+    if not rules.is_executed_first(block.time):
+        return False
+    if block.has_events:
+        return True
+    return lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts)
 
 
 def check_receipts_root(number: int, receipts: Sequence[EvmReceipt], root: str) -> None:
@@ -223,9 +224,8 @@ def check_parents(blocks: Iterable[EvmBlockFacts], number: int, parent: ParentBl
     """
     for block in blocks:
         if block.number != number:
-            raise BlockContradiction(
-                BlockMismatch.NUMBER, number, f"the node returned block {block.number}"
-            )
+            detail = f"the node returned block {block.number}"
+            raise BlockContradiction(BlockMismatch.NUMBER, number, detail)
         if parent is not None and block.parent_hash != parent.hash:
             detail = (
                 f"the parent is {block.parent_hash.hex()}, block {number - 1} is"
@@ -282,9 +282,8 @@ def _check_log_indexes(number: int, log_indexes: Iterable[str]) -> None:
     for text in log_indexes:
         log_index = parse_quantity(text)
         if log_index <= last:
-            raise BlockContradiction(
-                BlockMismatch.LOG_INDEX, number, f"log {log_index} follows log {last}"
-            )
+            detail = f"log {log_index} follows log {last}"
+            raise BlockContradiction(BlockMismatch.LOG_INDEX, number, detail)
         last = log_index
 
 

@@ -33,7 +33,7 @@ _MAX_BLOOM_BITS: Final = BLOOM_BYTES // 2
 
 
 class BlockEvents(Struct):
-    """What the logs of a block say, in their order.
+    """The events in the logs of a block, in their order.
 
     icm: the reader of the events of ICM; None if they are not read.
     unknown_logs: the number of logs with the topic of an event and another shape.
@@ -123,21 +123,20 @@ def lacks_event(bloom: bytes, receipts: Sequence[EvmReceipt]) -> bool:
     bits = int.from_bytes(bloom)
     if bits.bit_count() > _MAX_BLOOM_BITS:
         return False
-    # Few blooms have the one bit that is looked at first.
-    topics = {
-        topic
-        for topic, (at, bit, mask) in _TOPIC_BITS.items()
-        if bloom[at] & bit and bits & mask == mask
-    }
-    if topics:
-        topics.difference_update(
-            log.topics[0].lower() for receipt in receipts for log in receipt.logs if log.topics
-        )
+    topics: set[str] = set()
+    for topic, (place, bit, mask) in _TOPIC_BITS.items():
+        # One bit is tested first, since few blooms have it.
+        if bloom[place] & bit and bits & mask == mask:
+            topics.add(topic)
+    if not topics:
+        return False
+    for receipt in receipts:
+        topics.difference_update(log.topics[0].lower() for log in receipt.logs if log.topics)
     return bool(topics)
 
 
 def _read_transfer(events: BlockEvents, log: TopicLog) -> None:
-    """Read Transfer(from, to, tokenId); old contracts index none of them, as do some of ERC-20."""
+    """Read Transfer(from, to, tokenId); old contracts of NFTs and of ERC-20 index no argument."""
     is_candidate = len(log.log.topics) == 1
     sender, recipient, token_id = log.words(3) if is_candidate else log.indexed(3)
     amounts = [(int.from_bytes(token_id), 1)]
@@ -146,7 +145,7 @@ def _read_transfer(events: BlockEvents, log: TopicLog) -> None:
 
 
 def _read_erc20_transfer(events: BlockEvents, log: TopicLog) -> None:
-    """Read Transfer(indexed from, indexed to, value). One of 0, or to oneself, changes nothing."""
+    """Read Transfer(indexed from, indexed to, value); 0, or the same account, changes nothing."""
     sender, recipient = map(address_in, log.indexed(2))
     (word,) = log.words(1)
     amount = int.from_bytes(word)

@@ -1,4 +1,4 @@
-"""What the EVM index keeps of a block.
+"""The facts of a block that the EVM index keeps.
 
 The values do not depend on the node that sent the block or on the database. Addresses have 20 bytes
 and hashes 32. Amounts and token ids are 0..2^256-1. Times are unix seconds.
@@ -98,13 +98,14 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
     """A block. Positions of transfers are below 2^20.
 
     gas_used: the gas used by all receipts.
-    base_fee, gas_cost: None if the header has none.
+    base_fee, gas_cost: values of the header in wei; None if the header lacks them.
     fees_spent: the sum of gas used times effective gas price, in wei.
     creations: the contracts that receipts show as created.
     upgraded: contracts with another ERC-1967 implementation, and initialised contracts.
     tx_hashes: the hashes of the transactions that the other fields name, by index.
     unknown_logs: the number of logs with the topic of such an event and another shape.
-    needs_trace: a transaction used at least 26,500 gas, so it may have created contracts inside.
+    needs_trace: true if a transaction used at least 26,500 gas, so that it may have created
+        contracts inside.
     erc20_transfers, icm: events in their order; empty if the chain is indexed without them.
     tx_fees: gas used times effective gas price of the transactions that `icm` names, by index.
     """
@@ -132,7 +133,7 @@ class EvmBlockFacts(Struct, frozen=True, gc=False):
 
     @property
     def events(self) -> tuple[tuple[Struct | bytes, ...], ...]:
-        """All that the logs of the block say."""
+        """The events in the logs of the block."""
         return self.transfers, self.erc20_transfers, self.updates, self.upgraded, self.icm
 
     @property

@@ -102,9 +102,11 @@ def detect_medium(media_type: str, start: bytes) -> Medium | None:
 def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
     """Return the fields of a JSON document. Raises UnusableMetadata.
 
-    token_id: ID of an ERC-1155 token, whose documents have `{id}` in place of it; None: nothing is
-        replaced. A value that cannot be used does not hide the others; a document of such values
-        alone is no JSON.
+    A value that cannot be used does not hide the others. A document of such values alone is no
+    JSON.
+
+    token_id: ID of an ERC-1155 token, whose documents have `{id}` in place of it; None for other
+        tokens.
     """
     if token_id is not None:
         content = fill_token_id(content, token_id)
@@ -120,9 +122,10 @@ def parse_document(content: bytes, token_id: int | None = None) -> NftFields:
             is_whole = False
             continue
         values.setdefault(key.lower().replace("_", "").replace("-", ""), []).append(value)
-    fields = NftFields(
-        **{name: _first_usable(values, read, keys) for name, (read, keys) in _FIELDS.items()}
-    )
+    usable: dict[str, Any] = {}
+    for name, (parse, keys) in _FIELDS.items():
+        usable[name] = _first_usable(values, parse, keys)
+    fields = NftFields(**usable)
     if not is_whole and fields == NftFields():
         raise UnusableMetadata(MetadataStatus.INVALID_METADATA_JSON)
     return fields

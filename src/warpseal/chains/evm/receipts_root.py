@@ -50,11 +50,11 @@ def receipts_root(receipts: Sequence[EvmReceipt]) -> bytes:
     _check_hex([log.address for log in logs], ADDRESS_BYTES)
     _check_hex([topic for log in logs for topic in log.topics], HASH_BYTES)
     _check_hex([receipt.logs_bloom for receipt in receipts], BLOOM_BYTES)
-    leaves = [
-        (_encode_number(index).hex(), _encode_receipt(receipt))
-        for index, receipt in enumerate(receipts)
-    ]
-    return keccak(_encode_node(sorted(leaves), 0) if leaves else _EMPTY)
+    if not receipts:
+        return keccak(_EMPTY)
+    keys = [_encode_number(index).hex() for index in range(len(receipts))]
+    leaves = sorted(zip(keys, map(_encode_receipt, receipts), strict=True))
+    return keccak(_encode_node(leaves, 0))
 
 
 def _check_hex(values: Sequence[str], length: int) -> None:
@@ -64,7 +64,7 @@ def _check_hex(values: Sequence[str], length: int) -> None:
     characters that are no hex digits. Raises MalformedBlock.
     """
     size = 2 + 2 * length
-    # All at once, which takes a quarter of the time of looking at each.
+    # All values are checked at once, which takes a quarter of the time of one check each.
     text = "".join(values)
     if set(map(len, values)) - {size} or text[::size].strip("0") or text[1::size].strip("x"):
         wrong = next(value for value in values if len(value) != size or not value.startswith("0x"))
@@ -80,9 +80,8 @@ def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
     """
     key, receipt = leaves[0]
     if len(leaves) == 1:
-        return _encode_list(
-            _encode_path(key[depth:], _LEAF) + _encode_length(len(receipt), _STRING) + receipt
-        )
+        path = _encode_path(key[depth:], _LEAF)
+        return _encode_list(path + _encode_length(len(receipt), _STRING) + receipt)
     last_key = leaves[-1][0]
     end = depth
     while key[end] == last_key[end]:
@@ -92,10 +91,10 @@ def _encode_node(leaves: Sequence[_Leaf], depth: int) -> bytes:
     children: dict[str, list[_Leaf]] = {}
     for leaf in leaves:
         children.setdefault(leaf[0][depth], []).append(leaf)
-    slots = [
-        _hash_node(children[nibble], depth + 1) if nibble in children else _EMPTY
-        for nibble in "0123456789abcdef"
-    ]
+    slots: list[bytes] = []
+    for nibble in "0123456789abcdef":
+        below = children.get(nibble)
+        slots.append(_EMPTY if below is None else _hash_node(below, depth + 1))
     return _encode_list(b"".join(slots) + _EMPTY)
 
 

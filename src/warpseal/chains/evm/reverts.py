@@ -1,4 +1,4 @@
-"""What the bytes of a revert say. Any contract may return any bytes.
+"""The reason in the bytes of a revert. Any contract may return any bytes.
 
 Source of truth: the Solidity documentation, "Panic via assert and Error via require".
 """

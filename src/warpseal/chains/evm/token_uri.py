@@ -116,9 +116,9 @@ def content_uri(uri: str) -> str | None:
 
 
 def parse_token_uri(uri: str, gateways: Gateways) -> InlineDocument | RemoteDocument:
-    """Return where the document is. Raises UnusableMetadata.
+    """Return the place of the document. Raises UnusableMetadata.
 
-    uri: a URI without white space around it, with `{id}` replaced. An http(s) URL of an IPFS
+    uri: URI without white space around it, with `{id}` replaced. An http(s) URL of an IPFS
         gateway is tried first, and then the configured gateways, since many gateways are gone.
     """
     if not uri or len(uri.encode(errors="replace")) > MAX_URI_BYTES:

@@ -33,7 +33,7 @@ _NESTING: Final = 2 * (MAX_CALL_DEPTH + 1) + 500
 class TxTrace(Struct, frozen=True, gc=False):
     """The contracts that the calls of a transaction created.
 
-    tx_hash: None if the node does not say it.
+    tx_hash: hash of the transaction; None if the node does not name it.
     creations: the contracts in the order of the calls; their positions count from 1.
     """
 
@@ -82,7 +82,9 @@ def decode_block_trace(raw_result: bytes) -> tuple[TxTrace, ...] | None:
     MalformedBlock, also if the node failed to trace a transaction.
     """
     txs = decode_json(_TRACES.decode, raw_result)
-    return None if txs is None else tuple([_trace(index, tx) for index, tx in enumerate(txs)])
+    if txs is None:
+        return None
+    return tuple([_trace(index, tx) for index, tx in enumerate(txs)])
 
 
 def _trace(tx_index: int, tx: _TracedTx) -> TxTrace:
