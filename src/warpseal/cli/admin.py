@@ -1,6 +1,4 @@
-"""`warpseal block add|list|remove`, `webhook add|list|remove|test`: calls of a running daemon with
-its admin token.
-"""
+"""`warpseal block add|list|remove`, `webhook add|list|remove|test`: calls with an admin token."""
 
 from __future__ import annotations
 
@@ -38,15 +36,19 @@ _DAEMON_ENVIRONMENT: Final = (
 )
 _VALUES: Final = f"""
 {_TOKEN} KIND and VALUE are one of:
-  source-chain CHAIN   messages from a blockchain: its id (base58-check or hex), EVM chain id or alias
+  source-chain CHAIN   messages from a blockchain: its id (base58-check or hex), EVM chain id or \
+alias
   destination CHAIN    Teleporter messages to a blockchain
-  sender ADDRESS       messages that an account or contract has sent, itself or through Teleporter: 0x and 40 digits
+  sender ADDRESS       messages that an account or contract has sent, itself or through \
+Teleporter: 0x and 40 digits
   message-id ID        one message, by the id of its Warp message or of its Teleporter message
 
 Example: warpseal block {{}} sender 0x8db97c7cece249c2b98bdc0226cc4c2a57bf52fc"""
 _ADD_BLOCK: Final = f"""\
-Disable signing: callers get the error signing_blocked (403) with the reason for such messages, at once from this
-daemon, and within two seconds from the others on its store. Messages that are signed already are refused as well.
+Disable signing: callers get the error signing_blocked (403) with the reason for such messages, \
+at once from this
+daemon, and within two seconds from the others on its store. Messages that are signed already are \
+refused as well.
 {_VALUES.format("add")} --reason "the bridge has a bug"
 """
 _LIST_BLOCKS: Final = "List the messages for which signing is disabled, with the reasons."
@@ -57,7 +59,7 @@ class _Call(NamedTuple):
     """A call of the daemon.
 
     kind: type of the response.
-    fields: fields of the request's body.
+    fields: fields of the body.
     """
 
     method: str
@@ -79,13 +81,15 @@ def _block_command(method: str, about: str) -> Command:
         _add_admin_arguments(parser)
 
     def run(args: argparse.Namespace) -> int:
-        path = f"/{args.kind}/{quote(args.value, safe='')}" if method == "DELETE" else ""
-        names = ("kind", "value", "reason") if method == "POST" else ()
-        fields = {name: getattr(args, name) for name in names} or None
-        kind = SigningBlockList if method == "GET" else SigningBlock
-        return _print_response(
-            args, _Call(method, f"/v1/signing-blocks{path}", kind, fields), _print_blocks
-        )
+        path, fields = "/v1/signing-blocks", None
+        kind: type[Any] = SigningBlock
+        if method == "GET":
+            kind = SigningBlockList
+        elif method == "POST":
+            fields = {name: getattr(args, name) for name in ("kind", "value", "reason")}
+        else:
+            path = f"{path}/{args.kind}/{quote(args.value, safe='')}"
+        return _print_response(args, _Call(method, path, kind, fields), _print_blocks)
 
     return Command(add_arguments, run)
 
@@ -93,7 +97,9 @@ def _block_command(method: str, about: str) -> Command:
 def _webhook_command(method: str, about: str, argument: str = "", suffix: str = "") -> Command:
     """Return a command that calls a path.
 
-    argument: the id of a webhook, or the target of a new one; none: all.
+    argument: name of the argument: "id" of a webhook, or "target" of a new webhook; empty for a
+        command about all webhooks.
+    suffix: end of the path.
     """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,23 +108,25 @@ def _webhook_command(method: str, about: str, argument: str = "", suffix: str = 
             parser.add_argument(
                 argument, metavar=argument.upper(), help="of the webhook: its id, or a URL"
             )
-        for flag, name in _FILTERS.items() if argument == "target" else ():
-            parser.add_argument(
-                f"--{flag}",
-                metavar=flag.upper(),
-                help=f"only these events; {name} of GET /v1/events",
-            )
+        if argument == "target":
+            for flag, name in _FILTERS.items():
+                help_text = f"only these events; {name} of GET /v1/events"
+                parser.add_argument(f"--{flag}", metavar=flag.upper(), help=help_text)
         _add_admin_arguments(parser)
 
     def run(args: argparse.Namespace) -> int:
-        path = f"/{quote(args.id, safe='')}{suffix}" if argument == "id" else ""
-        filters = {
-            name: text for flag, name in _FILTERS.items() if (text := getattr(args, flag, None))
-        }
-        fields = {"url": args.target, **filters} if argument == "target" else None
-        kind = WebhookDelivery if suffix else Webhook if argument else WebhookList
-        call = _Call(method, f"/v1/webhooks{path}", kind, fields)
-        return _print_response(args, call, _print_lines if argument else _print_webhooks)
+        if not argument:
+            call = _Call(method, "/v1/webhooks", WebhookList)
+            return _print_response(args, call, _print_webhooks)
+        path, fields = "/v1/webhooks", None
+        kind: type[Any] = WebhookDelivery if suffix else Webhook
+        if argument == "id":
+            path = f"{path}/{quote(args.id, safe='')}{suffix}"
+        else:
+            filters = {name: getattr(args, flag) for flag, name in _FILTERS.items()}
+            fields = {name: text for name, text in filters.items() if text}
+            fields["url"] = args.target
+        return _print_response(args, _Call(method, path, kind, fields), _print_lines)
 
     return Command(add_arguments, run)
 
@@ -131,8 +139,9 @@ def _add_admin_arguments(parser: argparse.ArgumentParser) -> None:
 def _print_response(
     args: argparse.Namespace, call: _Call, print_text: Callable[[Mapping[str, Any]], None]
 ) -> int:
-    """Call the daemon with the admin token of its configuration; the exit code is 1 if a webhook
-    failed its test.
+    """Call the daemon with the admin token of its configuration; return the exit code.
+
+    It is 1 if a webhook failed its test.
     """
     token = find_value("admin-token", config_file(args), None, os.environ)
     headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -171,7 +180,7 @@ def _token_advice(code: str, *, has_token: bool) -> str | None:
 
 
 def _print_blocks(response: Mapping[str, Any]) -> None:
-    """Print signing blocks, or the one that was added or removed."""
+    """Print signing blocks, or the block that was added or removed."""
     blocks: Sequence[Mapping[str, Any]] = response.get("signingBlocks", [response])
     rows = [
         (block["kind"], block["value"], _moment(block["createdAt"]), block["reason"])
@@ -192,12 +201,11 @@ def _print_webhooks(response: Mapping[str, Any]) -> None:
 
 
 def _webhook_cells(webhook: Mapping[str, Any]) -> Sequence[str]:
-    filters = [", ".join(webhook["types"])] if "types" in webhook else []
-    filters += [
-        f"{name} {webhook[name]}"
-        for name in _FILTERS.values()
-        if name != "types" and name in webhook
-    ]
+    filters: list[str] = []
+    for name in _FILTERS.values():
+        if name in webhook:
+            is_types = name == "types"
+            filters.append(", ".join(webhook[name]) if is_types else f"{name} {webhook[name]}")
     state = "working"
     if "pausedAt" in webhook:
         state = f"paused since {_moment(webhook['pausedAt'])}"

@@ -24,13 +24,17 @@ from warpseal.store.url import StoreKind
 from warpseal.usage.database import METRICS_NAME
 
 _ABOUT_BACKUP: Final = """\
-Write the identity (TLS certificate and key), the store of a daemon, with its API keys, and its metrics database to a
-file that only its owner may read. The daemon may be running. Databases in PostgreSQL are not written. The index is
+Write the identity (TLS certificate and key), the store of a daemon, with its API keys, and its \
+metrics database to a
+file that only its owner may read. The daemon may be running. Databases in PostgreSQL are not \
+written. The index is
 not in a backup: it is built again from the nodes.
 """
 _ABOUT_RESTORE: Final = """\
-Restore a file of `warpseal backup` into a data folder that has nothing of its network. No daemon may use the folder.
-A damaged file is refused, and nothing is restored then. Run it as the user of the daemon, or as root: the files then
+Restore a file of `warpseal backup` into a data folder that has nothing of its network. No daemon \
+may use the folder.
+A damaged file is refused, and nothing is restored then. Run it as the user of the daemon, or as \
+root: the files then
 belong to the owner of the data folder.
 """
 _NOT_IN_IT: Final = "Indexes are not in a backup: the indexer builds them again from the nodes."
@@ -106,8 +110,9 @@ def _restore(args: argparse.Namespace) -> int:
 
 
 def _owner_name(path: Path) -> str:
-    """Return the name of the owner of a file; the number of a user that systemd removes with its
-    service.
+    """Return the name of the owner of a file, or the number of a user without a name.
+
+    systemd removes the user of a service with the service.
     """
     try:
         return path.owner()
@@ -116,7 +121,7 @@ def _owner_name(path: Path) -> str:
 
 
 def _places(location: DataLocation, folder: Path) -> dict[str, Path]:
-    """Return where a daemon with these settings has each file of a backup, by its name there."""
+    """Return the path of each file of a backup, by its name in the backup."""
     places = {IDENTITY_NAME: folder / IDENTITY_NAME}
     certificate, key = location.find("tls-cert-path"), location.find("tls-key-path")
     if certificate is not None and key is not None:
@@ -161,12 +166,14 @@ def _without_store(location: DataLocation) -> str:
 
 
 def _describe(manifest: Manifest) -> str:
-    store = "the store with its API keys" if STORE_NAME in manifest.files else ""
-    metrics = "the metrics database" if METRICS_NAME in manifest.files else ""
-    identity = "the identity" if manifest.files.keys() - {STORE_NAME, METRICS_NAME} else ""
-    return (
-        f"{' and '.join(filter(None, (identity, store, metrics)))} of network {manifest.network_id}"
-    )
+    parts: list[str] = []
+    if manifest.files.keys() - {STORE_NAME, METRICS_NAME}:
+        parts.append("the identity")
+    if STORE_NAME in manifest.files:
+        parts.append("the store with its API keys")
+    if METRICS_NAME in manifest.files:
+        parts.append("the metrics database")
+    return f"{' and '.join(parts)} of network {manifest.network_id}"
 
 
 BACKUP: Final = Command(_add_backup_arguments, _backup)

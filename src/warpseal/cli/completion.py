@@ -15,13 +15,16 @@ from typing import Final, NamedTuple
 from warpseal.cli.main import COMMANDS, GROUPS, load_command
 
 DESCRIPTION = """\
-Print a script that completes the commands of warpseal, their flags and values. A shell that starts later loads it:
+Print a script that completes the commands of warpseal, their flags and values. A shell that \
+starts later loads it:
 
   warpseal completion bash > ~/.local/share/bash-completion/completions/warpseal
-  warpseal completion zsh > ~/.zsh/completions/_warpseal     with fpath=(~/.zsh/completions $fpath) before compinit
+  warpseal completion zsh > ~/.zsh/completions/_warpseal     with fpath=(~/.zsh/completions \
+$fpath) before compinit
   warpseal completion fish > ~/.config/fish/completions/warpseal.fish
 
-Without the package bash-completion, source the file in ~/.bashrc. Write the file again after an upgrade.
+Without the package bash-completion, source the file in ~/.bashrc. Write the file again after an \
+upgrade.
 """
 
 _MAX_HELP: Final = 76
@@ -92,7 +95,8 @@ if [[ $funcstack[1] == _warpseal ]]; then _warpseal; else compdef _warpseal warp
 
 _FISH: Final = """\
 # fish completion of warpseal
-# Whether the words before the cursor are those of the first argument, or begin with them if more may follow.
+# Whether the words before the cursor are those of the first argument, or begin with them if more \
+may follow.
 function __warpseal_is
     set -l words (commandline -opc)[2..]
     set -l expected (string split -n ' ' -- $argv[1])
@@ -110,7 +114,7 @@ complete -c warpseal -f
 class _Argument(NamedTuple):
     """A flag, or an argument by position, which has no names.
 
-    choices: its values, if they are known.
+    choices: values that the argument may have; empty if they are not known.
     """
 
     names: tuple[str, ...]
@@ -121,7 +125,7 @@ class _Argument(NamedTuple):
 
 
 class _CommandLine(NamedTuple):
-    """What may follow the words of a command."""
+    """The words of a command, and the arguments that may follow them."""
 
     words: str
     help: str
@@ -134,16 +138,12 @@ class _CommandLine(NamedTuple):
     @property
     def choices(self) -> list[str]:
         """The values of the arguments by position."""
-        return [
-            choice
-            for argument in self.arguments
-            if not argument.names
-            for choice in argument.choices
-        ]
+        by_position = [argument for argument in self.arguments if not argument.names]
+        return [choice for argument in by_position for choice in argument.choices]
 
     @property
     def choices_of_flags(self) -> list[tuple[_Argument, tuple[str, ...]]]:
-        """The flags whose values are known, each with its names."""
+        """The flags with choices, each with its names."""
         return [(flag, flag.names) for flag in self.flags if flag.choices]
 
     @property
@@ -168,10 +168,8 @@ def _command_lines() -> Iterator[_CommandLine]:
     for words, (location, summary) in COMMANDS.items():
         parser = argparse.ArgumentParser()
         load_command(location).add_arguments(parser)
-        arguments = map(
-            _argument, (action for action in parser._actions if action.help != argparse.SUPPRESS)
-        )
-        yield _CommandLine(" ".join(words), summary, tuple(arguments))
+        visible = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+        yield _CommandLine(" ".join(words), summary, tuple(map(_argument, visible)))
 
 
 def _argument(action: argparse.Action) -> _Argument:
@@ -287,14 +285,16 @@ def _fish(lines: list[_CommandLine]) -> str:
 
 
 def _value_lists(line: _CommandLine) -> str:
-    """Return which flags take a value, which a file, and whether an argument by position is one."""
+    """Return the variables that name the flags with a file and with a value.
+
+    takes_file: whether an argument by position is a file.
+    """
     with_value = [flag for flag in line.flags if flag.takes_value]
     with_file = [flag for flag in with_value if flag.is_file]
+    files = quote(f" {_names(with_file)} ")
+    values = quote(f" {_names(with_value)} ")
     takes_file = "yes" if line.takes_file else ""
-    return (
-        f"files={quote(f' {_names(with_file)} ')} values={quote(f' {_names(with_value)} ')}"
-        f" takes_file={takes_file}"
-    )
+    return f"files={files} values={values} takes_file={takes_file}"
 
 
 def _fill(template: str, **parts: str) -> str:

@@ -30,8 +30,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_config(args: argparse.Namespace) -> int:
-    """Print every error with its path (exit code 1), or the effective settings in JSON and their
-    sources (0).
+    """Print every error with its path, or the effective settings and their sources.
+
+    The exit code is 1 if there is an error.
     """
     for notice in find_service_addresses(os.environ):
         print(f"note: {notice.path} is ignored: {printable(notice.reason)}")

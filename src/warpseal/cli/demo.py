@@ -101,9 +101,8 @@ def _run_demo(folder: Path, count: int) -> None:
 
 def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     chosen = _l1_message(network)
-    subnet = next(
-        item for item in network["subnets"] if item["subnetId"] == chosen["signingSubnetId"]
-    )
+    subnets = {subnet["subnetId"]: subnet for subnet in network["subnets"]}
+    subnet = subnets[chosen["signingSubnetId"]]
     validators = _validator_set(subnet)
     required = required_weight(validators.total_weight, QUORUM)
     _print_step(3, f"The signers: the canonical validator set of subnet {subnet['subnetId']}")
@@ -115,9 +114,8 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
         "Request by the path of the hosted API: POST"
         " /v1/signatureAggregator/{network}/aggregateSignatures",
     )
-    first = _request(
-        f"{api}/v1/signatureAggregator/fuji/aggregateSignatures", {"message": chosen["message"]}
-    )
+    hosted_url = f"{api}/v1/signatureAggregator/fuji/aggregateSignatures"
+    first = _request(hosted_url, {"message": chosen["message"]})
     signed = _expect(first, 201, "signedMessage")
     print(f"    201 after {first.took_s * 1000:.1f} ms, of which")
     for stage, duration_ms in _stages_ms(metrics, first.took_s):
@@ -126,9 +124,8 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
     _print_step(
         5, "Request again by the path of the reference aggregator: POST /aggregate-signatures"
     )
-    again = _request(
-        f"{api}/aggregate-signatures", {"message": chosen["message"], "quorum-percentage": QUORUM}
-    )
+    body = {"message": chosen["message"], "quorum-percentage": QUORUM}
+    again = _request(f"{api}/aggregate-signatures", body)
     same = _expect(again, 200, "signed-message")
     print(f"    200 after {again.took_s * 1000:.1f} ms: the result was cached")
     if same != signed:
@@ -143,9 +140,7 @@ def _run_steps(network: dict[str, Any], api: str, metrics: str) -> None:
         " manager",
     )
     conversion = network["l1Transactions"][0]
-    response = _request(
-        f"{api}/v1/signatureAggregator/fuji/aggregateSignatures/{conversion['txHash']}"
-    )
+    response = _request(f"{hosted_url}/{conversion['txHash']}")
     attested = SignedMessage.parse(bytes.fromhex(_expect(response, 201, "signedMessage")))
     print(f"    {conversion['type']} {conversion['txHash']}")
     print(
@@ -230,9 +225,8 @@ def _stages_ms(metrics: str, took_s: float) -> list[tuple[str, float]]:
     for line in _page(metrics):
         if line.startswith("warpseal_aggregation_stage_duration_seconds_sum"):
             labels, _, seconds = line.rpartition(" ")
-            stages.append(
-                (labels.split('stage="')[1].split('"')[0], round(float(seconds) * 1000, 1))
-            )
+            stage = labels.split('stage="')[1].split('"')[0]
+            stages.append((stage, round(float(seconds) * 1000, 1)))
     start_ms = round(took_s * 1000, 1) - sum(duration_ms for _, duration_ms in stages)
     return [(START, start_ms), *stages]
 
@@ -244,7 +238,7 @@ def _page(metrics: str) -> list[str]:
 
 @contextmanager
 def _process(arguments: list[str]) -> Iterator[str]:
-    """Run `warpseal …` in a subprocess; yield its first line on standard output; end it by SIGTERM."""
+    """Run `warpseal …` in a subprocess and end it by SIGTERM; yield its first line of output."""
     command = [sys.executable, "-m", "warpseal", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

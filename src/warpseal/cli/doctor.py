@@ -1,16 +1,16 @@
-"""`warpseal doctor`: the findings of doctor/doctor.py."""
+"""`warpseal doctor`: print the findings of doctor/doctor.py."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Final
+from typing import Any, Final
 
 from warpseal.cli.process import Command, run_on_loop, set_up_logging
 from warpseal.cli.running_daemon import printable
 from warpseal.cli.serve import add_config_arguments, add_setting_arguments, load_config
 from warpseal.doctor.doctor import run_checks
-from warpseal.ops.health.registry import Grade
+from warpseal.ops.health.registry import Finding, Grade
 from warpseal.ops.settings import LogSettings
 
 DESCRIPTION = (
@@ -47,7 +47,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    """Print every finding and a verdict; the exit code is 1 when something is bad."""
+    """Print every finding and a verdict; return 1 if a finding is bad."""
     set_up_logging(LogSettings("fatal"))
     config = load_config(args).config
     if not args.json:
@@ -55,16 +55,8 @@ def _doctor(args: argparse.Namespace) -> int:
     findings = run_on_loop(run_checks(config, args.wait))
     if args.json:
         can_sign = all(finding.grade is not Grade.BAD for finding in findings)
-        entries = [
-            {
-                "grade": finding.grade.value,
-                "finding": finding.text,
-                **({"advice": finding.advice} if finding.advice else {}),
-                **finding.detail,
-            }
-            for finding in findings
-        ]
-        print(json.dumps({"canSign": can_sign, "findings": entries}, indent=2))
+        document = {"canSign": can_sign, "findings": list(map(_entry, findings))}
+        print(json.dumps(document, indent=2))
         return 0 if can_sign else 1
     for finding in findings:
         print(f"  {MARKS[finding.grade]}  {printable(finding.text)}")
@@ -74,10 +66,17 @@ def _doctor(args: argparse.Namespace) -> int:
     if Grade.BAD in grades:
         print("\nThis configuration cannot sign: see BAD above.")
         return 1
-    print(
-        "\nThis configuration can sign" + (", with warnings." if Grade.WARNING in grades else ".")
-    )
+    ending = ", with warnings." if Grade.WARNING in grades else "."
+    print(f"\nThis configuration can sign{ending}")
     return 0
+
+
+def _entry(finding: Finding) -> dict[str, Any]:
+    """Return the JSON object of a finding."""
+    entry: dict[str, Any] = {"grade": finding.grade.value, "finding": finding.text}
+    if finding.advice:
+        entry["advice"] = finding.advice
+    return entry | dict(finding.detail)
 
 
 DOCTOR: Final = Command(_add_arguments, _doctor)

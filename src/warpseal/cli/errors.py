@@ -1,4 +1,4 @@
-"""Errors of a command line: how they are printed, and flags that were removed."""
+"""Errors of a command line, and the flags that were removed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from warpseal.ops.logs.loggers import LogFormat
 def print_error(arguments: Sequence[str] | None, event: str, reason: str, text: str) -> None:
     """Print an error: as a line of the log if that is JSON, else as text.
 
-    arguments: the command line of a daemon; None: another command, which has no log.
-    text: may have parts from other machines.
+    arguments: command line of a daemon; None for another command, which has no log.
+    text: text that may have parts from other machines.
     """
     log_format = LogFormat.TEXT if arguments is None else find_log_format(list(arguments))
     line = printable_lines(text) if log_format is LogFormat.TEXT else event
@@ -24,5 +24,5 @@ def print_error(arguments: Sequence[str] | None, event: str, reason: str, text: 
 
 
 def find_removal(flag: str) -> str | None:
-    """Return why a flag was removed; None if there never was such a flag."""
+    """Return the reason why a flag was removed; None for a flag that never existed."""
     return REMOVED_KEYS.get(flag.removeprefix("--"))

@@ -38,11 +38,10 @@ _WARP_CALL: Final = NodeCall(
 
 @cache
 def find_blockchain_id(rpc_url: str) -> ChainID:
-    """Return the id in the URL, else that of the chain's Warp contract, else one made of the EVM
-    chain id.
+    """Return the id in the URL, else the id that the node reports.
 
-    Only the last two ask the node. Raises StartupError if it does not reply: a guess would begin
-    another index.
+    The node is asked for the id of the chain's Warp contract, then for the EVM chain id. Raises
+    StartupError if it does not reply: a guess would begin another index.
     """
     match = _RPC_PATH.fullmatch(urlsplit(rpc_url).path)
     if match is not None:

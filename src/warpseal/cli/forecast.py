@@ -1,6 +1,4 @@
-"""`warpseal forecast`: when validators leave the quorum of subnets, as a running daemon foretells
-it.
-"""
+"""`warpseal forecast`: a running daemon's forecast of the quorums of subnets."""
 
 from __future__ import annotations
 
@@ -42,12 +40,16 @@ _MAX_ROWS: Final = 20
 # Amounts are shown with four decimals, rounded up.
 _SHOWN_NAVAX: Final = 10**5
 _ABOUT: Final = f"""\
-Show when validators leave the quorum of a subnet: 67 % of all weight must sign, and validators without balance sign
-nothing, but their weight counts. Of each subnet: its margin, the first loss, when the subnet halts because its quorum
-becomes impossible, and which validators to fund with how much AVAX, so that the quorum lasts for 30 days. Balances are
+Show when validators leave the quorum of a subnet: 67 % of all weight must sign, and validators \
+without balance sign
+nothing, but their weight counts. Of each subnet: its margin, the first loss, when the subnet \
+halts because its quorum
+becomes impossible, and which validators to fund with how much AVAX, so that the quorum lasts for \
+30 days. Balances are
 topped up by an IncreaseL1ValidatorBalanceTx on the P-Chain, from any address.
 
-Exit code: 0 if every shown quorum holds for {ALARM_DAYS} days; 1 if one is impossible now or within {ALARM_DAYS} days,
+Exit code: 0 if every shown quorum holds for {ALARM_DAYS} days; 1 if one is impossible now or \
+within {ALARM_DAYS} days,
 or if the daemon does not answer.
 """
 
@@ -87,11 +89,11 @@ def _forecast(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(documents, indent=2))
     else:
+        daemon_s = int(datetime.fromisoformat(status.time).timestamp())
         for place, forecast in enumerate(forecasts):
-            print("\n" * (place > 0), end="")
-            print_forecast(
-                forecast, max(forecast.as_of, int(datetime.fromisoformat(status.time).timestamp()))
-            )
+            if place > 0:
+                print()
+            print_forecast(forecast, max(forecast.as_of, daemon_s))
     return int(any(map(is_alarming, forecasts)))
 
 
@@ -104,8 +106,8 @@ def is_alarming(forecast: Forecast) -> bool:
 def print_forecast(forecast: Forecast, now_s: int) -> None:
     """Print the forecast of a subnet: first what to do, then its validators.
 
-    now_s: Unix time of the daemon, later than that of the P-Chain's last block, at which the
-        forecast was made.
+    now_s: Unix time of the daemon. The forecast was made at the time of the P-Chain's last block,
+        which is earlier.
     """
     quorum, names = forecast.quorum, {_id_of(row): row for row in forecast.validators}
     total, required = int(quorum.total_weight), int(quorum.required_weight)
@@ -127,10 +129,8 @@ def print_forecast(forecast: Forecast, now_s: int) -> None:
     _print_line("first loss", _first_loss(forecast, names, now_s))
     _print_line("halts", _halt(forecast.today, now_s))
     if forecast.fee is not UNSET and forecast.at_capacity is not UNSET:
-        if (
-            forecast.today.quorum_impossible_at is UNSET
-            or forecast.today.quorum_impossible_at > now_s
-        ):
+        halts_at = forecast.today.quorum_impossible_at
+        if halts_at is UNSET or halts_at > now_s:
             capacity = (
                 f"if there were {forecast.fee.capacity:,} active validators of all L1s from now on"
             )
@@ -142,16 +142,12 @@ def print_forecast(forecast: Forecast, now_s: int) -> None:
     if rows:
         head = ("NODE", "WEIGHT", "STATE", "LEFT", "BALANCE", "AT CAPACITY")
         columns = len(head) if forecast.at_capacity is not UNSET else len(head) - 2
-        print_table(
-            head[:columns],
-            (row[:columns] for row in _cells(rows[:_MAX_ROWS], total, now_s - forecast.as_of)),
-        )
+        cells = _cells(rows[:_MAX_ROWS], total, now_s - forecast.as_of)
+        print_table(head[:columns], (row[:columns] for row in cells))
     if len(rows) > _MAX_ROWS:
         more = len(rows) - _MAX_ROWS
-        print(
-            f"  … and {more} validator{plural(more)} that last{'s' if more == 1 else ''} longer:"
-            " --json"
-        )
+        verb = "lasts" if more == 1 else "last"
+        print(f"  … and {more} validator{plural(more)} that {verb} longer: --json")
 
 
 _KINDS: Final = {"l1": "L1", "permissioned": "permissioned", "primary": "Primary Network"}
@@ -196,22 +192,18 @@ def _fee(forecast: Forecast) -> str:
     fee = forecast.fee
     assert fee is not UNSET
     month = _avax(int(fee.price) * 30 * _DAY_S)
-    if fee.active_validators is UNSET:
-        target = (
-            f"at most {fee.target:,}"
-            if fee.source == "minimum"
-            else "unknown, so the price is taken as constant"
-        )
+    if fee.active_validators is not UNSET:
+        active = f"{fee.active_validators:,}"
+    elif fee.source == "minimum":
+        active = f"at most {fee.target:,}"
     else:
-        target = f"{fee.active_validators:,}"
-    return (
-        f"{int(fee.price):,} nAVAX a second ({month} in 30 days); active validators of all L1s:"
-        f" {target}"
-    )
+        active = "unknown, so the price is taken as constant"
+    price = f"{int(fee.price):,} nAVAX a second ({month} in 30 days)"
+    return f"{price}; active validators of all L1s: {active}"
 
 
 def _funding(course: ForecastCourse, names: dict[str, ValidatorForecast]) -> Iterator[str]:
-    """Yield who gets how much."""
+    """Yield a line for each validator to fund, with the amount, and a line with the sum."""
     if course.top_ups is UNSET:
         yield "no balance keeps the quorum for 30 days: add validators, or remove inactive ones"
         return
@@ -231,17 +223,23 @@ def _cells(rows: Sequence[ValidatorForecast], total: int, age_s: int) -> Iterato
     age_s: age of the forecast.
     """
     for row in rows:
-        state = "inactive" if not row.is_active else "active" if row.has_key else "no BLS key"
-        if row.has_answered is False:
-            state += ", silent"
-        yield (
-            row.node_id,
-            percent(int(row.weight), total),
-            state,
-            _left(row.seconds_left, age_s),
-            "" if row.balance is UNSET else _avax(int(row.balance), up=False),
-            _left(row.seconds_left_at_capacity, age_s) if row.balance is not UNSET else "",
-        )
+        balance = at_capacity = ""
+        if row.balance is not UNSET:
+            balance = _avax(int(row.balance), up=False)
+            at_capacity = _left(row.seconds_left_at_capacity, age_s)
+        share = percent(int(row.weight), total)
+        left = _left(row.seconds_left, age_s)
+        yield row.node_id, share, _state(row), left, balance, at_capacity
+
+
+def _state(row: ValidatorForecast) -> str:
+    if not row.is_active:
+        state = "inactive"
+    elif row.has_key:
+        state = "active"
+    else:
+        state = "no BLS key"
+    return f"{state}, silent" if row.has_answered is False else state
 
 
 def _urgency(row: ValidatorForecast) -> tuple[bool, int, int]:
@@ -259,7 +257,7 @@ def _left(seconds: int | UnsetType, age_s: int) -> str:
 
 
 def _when(at: int, now_s: int) -> str:
-    """Return when something comes: now, if the next block brings it."""
+    """Return a coming time, and how far it is: "now" if the next block has it."""
     return "now" if at <= now_s else f"in {duration(at - now_s)} ({_moment(at)})"
 
 

@@ -1,6 +1,4 @@
-"""`warpseal icm show` and `warpseal icm list`: how far ICM messages have come, as a running daemon
-has indexed it.
-"""
+"""`warpseal icm show` and `warpseal icm list`: ICM messages in the index of a running daemon."""
 
 from __future__ import annotations
 
@@ -34,18 +32,21 @@ from warpseal.warp.ids import MalformedID, parse_id
 _MAX_MESSAGES: Final = 100
 _PAGE: Final = page_class(find_endpoint("listIcmMessages").page)
 _MAX_SECOND: Final = 2**37
+_MISMATCH: Final = "{path} answered {status}, and not as a daemon of this version does"
 # Events whose first topic is the id of a message.
 _TOPICS: Final = {hex_text(keccak(text.encode())) for text in ICM_READERS if "(bytes32," in text}
 _SHOW: Final = """\
-Show the life of an ICM (Teleporter) message: its steps with their times (UTC), what to do, and what hinders it. A step
-without a time has none that is known. Name it by the message id of its events or the id of its Warp message, or by the
-hash of a transaction of an indexed EVM chain (`index` in evm-chains) that sent or received messages: it shows them all.
-The exit code is 1 if there is no such message. Example: warpseal icm show 0x1360f9ab...
+Show the life of an ICM (Teleporter) message: its steps with their times (UTC), what to do, and what
+hinders it. A step without a time has none that is known. Name it by the message id of its events or
+the id of its Warp message, or by the hash of a transaction of an indexed EVM chain (`index` in
+evm-chains) that sent or received messages: it shows them all. The exit code is 1 if there is no
+such message. Example: warpseal icm show 0x1360f9ab...
 """
 _LIST: Final = f"""\
-List the newest {_MAX_MESSAGES} ICM (Teleporter) messages of the indexed EVM chains, how far each one has come (UTC),
-and how to retry it; `warpseal icm show ID` says more. A message is stuck if its destination went on for more than five
-minutes and did not receive or not execute it. Example: warpseal icm list --stuck --source 43114
+List the newest {_MAX_MESSAGES} ICM (Teleporter) messages of the indexed EVM chains, how far each
+one has come (UTC), and how to retry it; `warpseal icm show ID` says more. A message is stuck if its
+destination went on for more than five minutes and did not receive or not execute it. Example:
+warpseal icm list --stuck --source 43114
 """
 
 
@@ -92,9 +93,9 @@ def _show(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     names = {"sourceBlockchainId": args.source, "destinationBlockchainId": args.destination}
-    query = {name: chain for name, chain in names.items() if chain} | (
-        {"isStuck": "true"} if args.stuck else {}
-    )
+    query = {name: chain for name, chain in names.items() if chain}
+    if args.stuck:
+        query["isStuck"] = "true"
     page: dict[str, Any] = {"nextPageToken": ""}
     messages: list[dict[str, Any]] = []
     # A page may be empty and not the last one.
@@ -121,37 +122,35 @@ def _find_messages(args: argparse.Namespace, message_ids: Iterable[str]) -> list
 
 
 def _find_ids(args: argparse.Namespace, tx_hash: str) -> Sequence[str]:
-    """Return the ids of the messages in a transaction, as the nodes of an indexed chain have its
-    logs.
-    """
+    """Return the ids of the messages in a transaction, from the logs that nodes have of it."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "eth_getTransactionReceipt", "params": [tx_hash]}
     for chain in _fetch(args, "/v1/chains?feature=nftIndexing", EvmChainList)["chains"]:
         # A chain whose nodes do not answer, or have no such transaction, hides no other one.
         with suppress(StartupError, LookupError, TypeError):
-            logs = _fetch(args, f"/ext/bc/{quote(chain['platformChainId'], '')}/rpc", dict, call)[
-                "result"
-            ]["logs"]
-            topics = [log["topics"] for log in logs if _TOPICS.intersection(log["topics"][:1])]
-            return list(dict.fromkeys(quote(words[1], "") for words in topics if len(words) > 1))[
-                :_MAX_MESSAGES
-            ]
+            path = f"/ext/bc/{quote(chain['platformChainId'], '')}/rpc"
+            receipt = _fetch(args, path, dict, call)["result"]
+            return _ids_in(receipt["logs"])
     return ()
 
 
-def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> dict[str, Any]:
-    """Return the body of a response; an empty body if there is no message.
+def _ids_in(logs: Iterable[Mapping[str, Any]]) -> Sequence[str]:
+    """Return the ids of messages in logs, each once."""
+    message_ids: dict[str, None] = {}
+    for log in logs:
+        topics = log["topics"]
+        if len(topics) > 1 and topics[0] in _TOPICS:
+            message_ids[quote(topics[1], "")] = None
+    return list(message_ids)[:_MAX_MESSAGES]
 
-    call: body of a POST; None for a GET.
+
+def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> dict[str, Any]:
+    """Return the body of a response; an empty body if there is no such message.
+
+    call: JSON object of a POST.
     Raises StartupError.
     """
     try:
-        return ask_daemon(
-            args,
-            path,
-            kind,
-            "{path} answered {status}, and not as a daemon of this version does",
-            call,
-        )
+        return ask_daemon(args, path, kind, _MISMATCH, call)
     except DaemonRefusal as refusal:
         if refusal.code in (MessageNotFound.code, IndexBehind.code):
             return {}
@@ -159,60 +158,58 @@ def _fetch(args: argparse.Namespace, path: str, kind: Any, call: Any = None) -> 
 
 
 def describe_message(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about a message: its steps with their times, what to do, and what else is known
-    of it.
-    """
+    """Yield lines about a message: its steps with their times, the advice, and all its fields."""
     block = message.get("warpseal", {})
-    sent, received = (message.get(f"{side}Transaction", {}) for side in ("source", "destination"))
-    has_failed = block.get("state") == "failed"
-    executed = "failed" if has_failed else "yes" if message["messageExecuted"] else "no"
-    yield f"message {message['messageId']}"
-    for step, second, text in (
+    sent = message.get("sourceTransaction", {})
+    received = message.get("destinationTransaction", {})
+    executed, executed_at = "no", None
+    if block.get("state") == "failed":
+        executed, executed_at = "failed", block.get("since")
+    elif message["messageExecuted"]:
+        executed = "yes"
+    steps = (
         ("sent", sent.get("timestamp"), sent.get("txHash", "not known")),
         ("signed", None, _signature(message)),
         ("received", received.get("timestamp"), received.get("txHash", "not yet")),
-        ("executed", block.get("since") if has_failed else None, executed),
+        ("executed", executed_at, executed),
         ("receipt", None, "yes" if message["receiptDelivered"] else "no"),
-    ):
-        yield f"  {step:8}  {_moment(second):19}  {text}"
-    advice = block.get("retry", {}).get(
-        "text", "nothing" if message["messageExecuted"] else "not known"
     )
-    yield f"  what to do: {advice}"
+    yield f"message {message['messageId']}"
+    for step, second, text in steps:
+        yield f"  {step:8}  {_moment(second):19}  {text}"
+    no_advice = "nothing" if message["messageExecuted"] else "not known"
+    yield f"  what to do: {block.get('retry', {}).get('text', no_advice)}"
     yield from format_lines({name: message[name] for name in message if name != "data"}, "  ")
 
 
 def _cells(message: Mapping[str, Any]) -> Sequence[str]:
     block = message.get("warpseal", {})
+    state = block.get("state", message["status"])
     return (
         _moment(message.get("sourceTransaction", {}).get("timestamp")),
         message["messageId"],
-        *(
-            message[f"{side}EvmChainId"] or message[f"{side}BlockchainId"]
-            for side in ("source", "destination")
-        ),
-        "executed" if message["messageExecuted"] else block.get("state", message["status"]),
+        message["sourceEvmChainId"] or message["sourceBlockchainId"],
+        message["destinationEvmChainId"] or message["destinationBlockchainId"],
+        "executed" if message["messageExecuted"] else state,
         _signature(message),
         block.get("retry", {}).get("action", ""),
     )
 
 
 def _signature(message: Mapping[str, Any]) -> str:
-    """Return the state of the signature; what was received was signed."""
+    """Return the state of the signature; a message that was received was signed."""
+    if "destinationTransaction" in message:
+        return "signed"
     signature = message.get("warpseal", {}).get("signature", {"state": "not known"})
-    return (
-        "signed"
-        if "destinationTransaction" in message
-        else str(signature["state"]).replace("_", " ")
-    )
+    return str(signature["state"]).replace("_", " ")
 
 
 def _moment(second: int | None) -> str:
-    """Return a time; the number of its seconds if no calendar has it, which a hostile chain may
-    say.
-    """
-    if second is None or second >= _MAX_SECOND:
-        return "" if second is None else str(second)
+    """Return a time, or the number of its seconds if no calendar has it: a chain may be hostile."""
+    if second is None:
+        return ""
+    if second >= _MAX_SECOND:
+        return str(second)
     return f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d %H:%M:%S}"
 
 

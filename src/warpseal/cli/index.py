@@ -1,6 +1,4 @@
-"""`warpseal index status|verify|rebuild|export`: the indexes of the primary chains and of EVM
-chains.
-"""
+"""`warpseal index status|verify|rebuild|export`: indexes of the primary chains and EVM chains."""
 
 from __future__ import annotations
 
@@ -256,9 +254,7 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _format_findings(findings: Sequence[IndexFinding]) -> Iterator[str]:
-    """Yield a line for each difference and each check that was not made, and one for each contract
-    with remarks.
-    """
+    """Yield lines about differences, checks that were not made, and contracts with remarks."""
     remarks: dict[tuple[str, str], list[IndexFinding]] = {}
     for finding in findings:
         if finding.difference:
@@ -266,9 +262,8 @@ def _format_findings(findings: Sequence[IndexFinding]) -> Iterator[str]:
         elif not finding.is_compared:
             yield f"       {finding.subject}: not compared: {finding.reason}"
         elif finding.remark:
-            remarks.setdefault((finding.chain, finding.contract or finding.subject), []).append(
-                finding
-            )
+            place = finding.chain, finding.contract or finding.subject
+            remarks.setdefault(place, []).append(finding)
     for (chain, contract), (first, *others) in remarks.items():
         if others:
             example = f"such as {first.subject}: {first.remark}"
@@ -315,12 +310,10 @@ def _rebuild(args: argparse.Namespace) -> int:
     names = {path.parent.name for path in find_files(data_dir, INDEX_NAME, LOCK_NAME)}
     names = names if args.network is None else {str(args.network)}
     if len(names) != 1:
-        reason = (
-            "several networks in {}: choose one"
-            if names
-            else "no index process has used {}: name its network"
-        )
-        raise StartupError(f"{reason.format(data_dir)} with --network")
+        reason = f"no index process has used {data_dir}: name its network"
+        if names:
+            reason = f"several networks in {data_dir}: choose one"
+        raise StartupError(f"{reason} with --network")
     folder = data_dir / names.pop()
     url = index_url(config.index, folder)
     _require_no_writer(url)
@@ -344,8 +337,9 @@ def _require_no_writer(url: StoreUrl) -> None:
     """
     with open_read_only(url, "index") as connection:
         _require_version(connection, url, PRIMARY_MIGRATIONS)
-        rows = connection.fetch("SELECT body FROM chain_status") if url.path is None else ()
-    age_s = int(time.time()) - max((decode_status(row[0]).written_at for row in rows), default=0)
+        rows = () if url.path is not None else connection.records("SELECT body FROM chain_status")
+    reported_at = max((decode_status(row.body).written_at for row in rows), default=0)
+    age_s = int(time.time()) - reported_at
     if age_s <= MAX_REPORT_AGE_S:
         advice = f"stop it, and try again {MAX_REPORT_AGE_S} s later"
         raise StartupError(f"{url.redacted}: an indexer reported {age_s} s ago: {advice}")
@@ -430,13 +424,14 @@ def _find_evm_index(config: Config, network: int | None, chain: str | None) -> E
         chosen = _chain_text(resolve_chain(config, chain, network))
         locations = {name: location for name, location in locations.items() if name == chosen}
     if len(locations) != 1:
-        none_text = (
-            "no EVM chain is indexed"
-            if chain is None
-            else f"--chain {chain}: no such EVM chain is indexed"
-        )
-        several = f"several EVM chains are indexed: choose one with --chain: {', '.join(locations)}"
-        raise StartupError(several if locations else none_text)
+        if locations:
+            names = ", ".join(locations)
+            reason = f"several EVM chains are indexed: choose one with --chain: {names}"
+        elif chain is None:
+            reason = "no EVM chain is indexed"
+        else:
+            reason = f"--chain {chain}: no such EVM chain is indexed"
+        raise StartupError(reason)
     return next(iter(locations.values()))
 
 
@@ -446,7 +441,7 @@ def _json_lines(rows: Iterable[Row]) -> Iterator[bytes]:
 
 
 def _csv_lines(rows: Iterable[Row]) -> Iterator[bytes]:
-    """Yield a line for each row, the first one with the names of the columns before it."""
+    """Yield a line for each row; the names of the columns come before the first row."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     for number, row in enumerate(rows):

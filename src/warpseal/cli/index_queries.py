@@ -1,5 +1,4 @@
-"""The work of `warpseal index status|verify|rebuild|export`: where indexes are, which chain a name
-means.
+"""The work of `warpseal index status|verify|rebuild|export`: places of indexes, names of chains.
 
 They read the configuration and the data folder. Only `rebuild` writes; with the others the index
 process may run.
@@ -62,9 +61,7 @@ _REBUILD_STEP_S: Final = 1.0
 
 
 def describe_damage(error: IndexDamaged, url: StoreUrl) -> str:
-    """Return the state of a damaged index as one sentence for its operator, and how to make it
-    again.
-    """
+    """Return a sentence for the operator of a damaged index, with how to build it again."""
     return f"{error.code}: {url.redacted}: {error}; {rebuild_hint(url)}"
 
 
@@ -107,15 +104,14 @@ async def read_primary_progress(
 
 
 class EvmIndexLocation(Struct, frozen=True):
-    """Where the index of an EVM chain is."""
+    """The place of the index of an EVM chain."""
 
     chain_id: ChainID
     url: StoreUrl
 
 
 def find_evm_indexes(config: Config, network: int | None) -> tuple[EvmIndexLocation, ...]:
-    """Return the indexes of the configured EVM chains, and of those that are stored, without a call
-    to a node.
+    """Return the indexes of configured and of stored EVM chains, without a call to a node.
 
     Raises StartupError if there are files of several networks.
     """
@@ -151,11 +147,11 @@ async def read_evm_progress(location: EvmIndexLocation, config: Config) -> EvmCh
 
 
 def resolve_chain(config: Config, name: str, network: int | None = None) -> PrimaryChain | ChainID:
-    """Return the chain of a name: p, x or c, a blockchain id, an alias, a chain-name, or the EVM
-    chain id of an index.
+    """Return the chain of a name.
 
-    A blockchain id need not be configured. Raises StartupError, which lists the names of the known
-    chains.
+    name: p, x or c, a blockchain id, an alias, a chain-name, or the EVM chain id of an index. A
+        blockchain id need not be configured.
+    Raises StartupError, which lists the names of all chains.
     """
     with suppress(InvalidSetting):
         return primary_chain(name, "--chain")
@@ -172,9 +168,8 @@ def resolve_chain(config: Config, name: str, network: int | None = None) -> Prim
             if (evm_chain_id := _stored_evm_chain_id(location, config)) is not None:
                 names[str(evm_chain_id)] = location.chain_id
     if name.lower() not in names:
-        raise StartupError(
-            f"--chain {name}: no such chain; the names are {', '.join(('p', 'x', 'c', *names))}"
-        )
+        all_names = ", ".join(("p", "x", "c", *names))
+        raise StartupError(f"--chain {name}: no such chain; the names are {all_names}")
     return names[name.lower()]
 
 
@@ -207,10 +202,10 @@ def _stored_evm_chain_id(location: EvmIndexLocation, config: Config) -> int | No
 def select_chains(
     config: Config, names: Iterable[str], network: int | None = None
 ) -> tuple[Config, frozenset[ChainID] | None]:
-    """Return a configuration that indexes only chains with these names, and the named blockchain
-    ids; None for all.
+    """Return a configuration that indexes only some chains, and the ids of its EVM chains.
 
-    names: see `resolve_chain`; no name: all chains.
+    names: names of chains, as `resolve_chain` takes them. Without a name the configuration stays as
+        it is, and None stands for all ids.
     Raises StartupError for an unknown name.
     """
     chosen = [resolve_chain(config, name, network) for name in names]
@@ -236,7 +231,7 @@ async def verify_index(
 ) -> tuple[IndexFinding, ...]:
     """Check the rows of the indexes against each other, and samples against nodes.
 
-    Waits for no node.
+    It does not wait until a node has a block.
 
     chains: names of the only chains to check; p, x and c stand for all primary chains.
     Raises StartupError, NodeUnavailable.
@@ -308,11 +303,8 @@ async def _verify_evm_indexes(
                 findings.append(IndexFinding(name, is_compared=False, reason=reason, chain=name))
                 continue
             if location.url.path is not None and not location.url.path.exists():
-                findings.append(
-                    IndexFinding(
-                        name, is_compared=False, reason="nothing is indexed yet", chain=name
-                    )
-                )
+                reason = "nothing is indexed yet"
+                findings.append(IndexFinding(name, is_compared=False, reason=reason, chain=name))
                 continue
             rules = await read_block_rules(upstream, network_id, location.chain_id)
             nodes = ChainNodes(chain, sessions, config.evm_rpc)

@@ -20,7 +20,7 @@ from warpseal.warp.ids import ChainID
 NODE_KEYS: Final = ("p-chain-api", "info-api")
 EVM_KEYS: Final = ("evm-chains", "index-l1s-at", "tracked-subnet-ids")
 CHAIN_NAMES: Final = "blockchain id, EVM chain id, alias or chain-name"
-# Of log files, whose names are otherwise those of the daemon.
+# End of the names of log files, which are otherwise those of the daemon.
 _SUFFIX: Final = "-indexer"
 
 
@@ -57,11 +57,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.chain:
         # Only names of chains need the indexes, which are much to load before the fork.
         config, only = load_command("index_queries.select_chains")(whole, args.chain)
-        ids, all_ids = (
-            {entry.blockchain_id for entry in part.node.indexed_evm_chains}
-            for part in (config, whole)
-        )
-        elsewhere = frozenset(all_ids - ids)
+        all_ids = {chain.blockchain_id for chain in whole.node.indexed_evm_chains}
+        own_ids = {chain.blockchain_id for chain in config.node.indexed_evm_chains}
+        elsewhere = frozenset(all_ids - own_ids)
     if config.indexer.low_priority:
         # The worker process inherits it.
         lower_priority()

@@ -24,7 +24,8 @@ _HINT_CHARACTERS: Final = 4
 _MAX_NAME_CHARACTERS: Final = 100
 _ABOUT_LIST: Final = "List the API keys: name, last characters, limits, dates."
 _ABOUT_CREATE: Final = """\
-Create an API key and print it once: the store keeps only its hash. Callers send the key in the header
+Create an API key and print it once: the store keeps only its hash. Callers send the key in the \
+header
 x-service-api-key or x-glacier-api-key.
 """
 
@@ -68,11 +69,11 @@ def _list(args: argparse.Namespace) -> int:
     for key in keys:
         # A restored store may come from another machine.
         name, hint = printable(key.name), printable(key.hint)
-        print(
-            f"{name:24} ...{hint}  {_limit(key.units_per_minute)}/min "
-            f" {_limit(key.units_per_day)}/day  created {_day(key.created_at)}"
-            + (f"  revoked {_day(key.revoked_at)}" if key.revoked_at else "")
-        )
+        limits = f"{_limit(key.units_per_minute)}/min  {_limit(key.units_per_day)}/day"
+        line = f"{name:24} ...{hint}  {limits}  created {_day(key.created_at)}"
+        if key.revoked_at:
+            line += f"  revoked {_day(key.revoked_at)}"
+        print(line)
     if not keys:
         print("no API keys")
     return 0

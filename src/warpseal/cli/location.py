@@ -1,6 +1,4 @@
-"""The place of a daemon's data, by the flags, the environment and the config file that the daemon
-has.
-"""
+"""The place of a daemon's data, by the flags, the environment and the config file of the daemon."""
 
 from __future__ import annotations
 
@@ -29,8 +27,10 @@ from warpseal.usage.database import metrics_database_url
 from warpseal.usage.settings import UsageSettings
 
 _WHERE: Final = """\
-The store is the one that a daemon with the same --config, --store-url or --data-dir uses, or with the same
-environment (WARPSEAL_CONFIG_FILE, WARPSEAL_STORE_URL, WARPSEAL_DATA_DIR). The network is that of --network, else that
+The store is the one that a daemon with the same --config, --store-url or --data-dir uses, or \
+with the same
+environment (WARPSEAL_CONFIG_FILE, WARPSEAL_STORE_URL, WARPSEAL_DATA_DIR). The network is that of \
+--network, else that
 of the configured node, else the only one in the data folder.
 """
 
@@ -52,7 +52,7 @@ def add_location_arguments(parser: argparse.ArgumentParser, about: str) -> None:
 
 
 class DataLocation:
-    """The data of a daemon with the settings of a command. Its methods raise StartupError."""
+    """The data of a daemon with the settings of a command. Methods raise StartupError."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -61,7 +61,7 @@ class DataLocation:
         self.store_url = StoreUrl.parse(text) if text else None
 
     def find(self, name: str) -> Any:
-        """Return the value of one setting, whatever the others are; None if it is not given."""
+        """Return the value of one setting, or None; other settings may be wrong."""
         value = getattr(self._args, name.replace("-", "_"), None)
         return find_value(name, config_file(self._args), value, os.environ)
 
@@ -106,12 +106,10 @@ class DataLocation:
         """The folder of the network in the data folder, which has an identity or a store."""
         if self.network_id is not None:
             return self.data_dir / str(self.network_id)
-        has_store = self.store_url is None and bool(self._files(STORE_NAME))
-        path = (
-            self.store.path
-            if has_store
-            else self._find_file(IDENTITY_NAME, "identity", "identities")
-        )
+        if self.store_url is None and self._files(STORE_NAME):
+            path = self.store.path
+        else:
+            path = self._find_file(IDENTITY_NAME, "identity", "identities")
         assert path is not None
         folder = path.parent
         if not folder.name.isdigit():
@@ -119,30 +117,22 @@ class DataLocation:
         return folder
 
     def network_of(self, store: StoreUrl) -> int | None:
-        """Return the network of a store: a file in the data folder has it in the name of its
-        folder.
-        """
-        if (
-            self.network_id is not None
-            or store.path is None
-            or store.path.parent.parent != self.data_dir
-        ):
+        """Return the network of a store; a file in the data folder is in the network's folder."""
+        if self.network_id is not None or store.path is None:
             return self.network_id
-        name = store.path.parent.name
-        return int(name) if name.isdigit() else None
+        folder = store.path.parent
+        is_of_network = folder.parent == self.data_dir and folder.name.isdigit()
+        return int(folder.name) if is_of_network else None
 
     def _files(self, name: str, network: int | None = None) -> list[Path]:
-        """Return the files of this name; one may be missing while its log exists, and its opener
-        says so.
+        """Return the files of this name, and those of which only the log exists.
+
+        The code that opens a file reports a log without its file.
         """
         paths = find_files(self.data_dir, name, f"{name}-wal")
-        return sorted(
-            {
-                path.with_name(name)
-                for path in paths
-                if network is None or path.parent.name == str(network)
-            }
-        )
+        if network is not None:
+            paths = [path for path in paths if path.parent.name == str(network)]
+        return sorted({path.with_name(name) for path in paths})
 
     def _find_file(self, name: str, kind: str, many: str) -> Path:
         """Return the only file of this name in a network's folder."""

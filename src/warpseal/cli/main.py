@@ -29,15 +29,22 @@ _UNUSED: Final = (
 DESCRIPTION = """\
 Warpseal aggregates the BLS signatures of Avalanche validators over Warp messages. First steps:
 
-  warpseal demo                          see the main job on a simulated network; needs no config file
-  warpseal config check config.json      list the faults of a config file (the reference aggregator's file works)
+  warpseal demo                          see the main job on a simulated network; needs no config \
+file
+  warpseal config check config.json      list the faults of a config file (the reference \
+aggregator's file works)
   warpseal doctor --config config.json   check whether the daemon can sign, with advice
-  warpseal serve --config config.json    run the daemon; `warpseal serve --help` shows a config file and all settings
-  warpseal status                        show what the running daemon does, and which validators are missing
-  warpseal message sign HEX|TXHASH       print the signed message, or the validators that are missing
-  warpseal forecast                      show when L1s lose their quorum, and which validators to fund
+  warpseal serve --config config.json    run the daemon; `warpseal serve --help` shows a config \
+file and all settings
+  warpseal status                        show what the running daemon does, and which validators \
+are missing
+  warpseal message sign HEX|TXHASH       print the signed message, or the validators that are \
+missing
+  warpseal forecast                      show when L1s lose their quorum, and which validators to \
+fund
 
-`warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the repository.
+`warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the \
+repository.
 """
 COMMANDS = {
     ("demo",): ("demo.DEMO", "demonstrate the aggregation on a simulated network"),
@@ -215,9 +222,7 @@ class _WrongUsage(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors name the nearest command or flag, with the usage of the command that
-    was meant.
-    """
+    """A parser whose errors name the nearest command or flag."""
 
     _flags: Sequence[str] = ()
 
@@ -265,15 +270,14 @@ class _PrintVersion(argparse.Action):
 
 
 def load_command(location: str) -> Any:
-    """Return what a location in `COMMANDS` names: it has `add_arguments` and `run`."""
+    """Return the command at a location in `COMMANDS`, which has `add_arguments` and `run`."""
     name, _, part = location.partition(".")
     module = import_module(f"warpseal.cli.{name}")
     return getattr(module, part) if part else module
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:
-    """Return a parser of the called command, or of all commands without their flags if the
-    arguments begin with none.
+    """Return a parser of the called command, or of all commands without their flags.
 
     Only the module of the called command is loaded.
     """

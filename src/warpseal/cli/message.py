@@ -1,6 +1,4 @@
-"""`warpseal message decode`: decode a Warp message or a P-Chain transaction, and verify a
-signature.
-"""
+"""`warpseal message decode`: decode a Warp message or a P-Chain transaction; verify a signature."""
 
 from __future__ import annotations
 
@@ -41,13 +39,18 @@ NOT_CHECKED = "not checked"
 NOT_CHECKED_EXIT_CODE = 3
 
 DESCRIPTION = """\
-Decode a Warp message: unsigned or signed, of every kind, alone, as the data of a SendWarpMessage log, or as the
-storage keys that deliver it. A P-Chain transaction, by its bytes or by its hash with --node, is decoded together with
+Decode a Warp message: unsigned or signed, of every kind, alone, as the data of a SendWarpMessage \
+log, or as the
+storage keys that deliver it. A P-Chain transaction, by its bytes or by its hash with --node, is \
+decoded together with
 the message that it yields for the contract of the L1's manager.
 
-With --node, the signature of a signed message is verified as a contract does: against the validators of the signing
-subnet at one P-Chain height. The exit code is 0 if the signature is right or there is none, 1 if it is wrong or has too
-little weight, or if the input is no message, and 3 if a signature could not be checked: without a node, without an
+With --node, the signature of a signed message is verified as a contract does: against the \
+validators of the signing
+subnet at one P-Chain height. The exit code is 0 if the signature is right or there is none, 1 if \
+it is wrong or has too
+little weight, or if the input is no message, and 3 if a signature could not be checked: without \
+a node, without an
 answer of it, or without --signing-subnet if the message does not determine the subnet.
 """
 EXAMPLES = """\
@@ -88,10 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_signer_arguments(
     parser: argparse.ArgumentParser, subnet: str, quorum_help: str, quorum: int | None = None
 ) -> None:
-    """Declare the flags that say who signs.
+    """Declare the flags that name the signers.
 
-    subnet: the default in words.
-    quorum: the default.
+    subnet: text about the default of --signing-subnet.
+    quorum: default of --quorum.
     """
     subnet_help = f"subnet whose validators signed (default: {subnet})"
     parser.add_argument(
@@ -103,8 +106,9 @@ def add_signer_arguments(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the decoded message; return 0 if its signature is valid or it has none, 3 if that could
-    not be checked.
+    """Print the decoded message; return the exit code.
+
+    It is 0 if the signature is valid or there is none, and 3 if it could not be checked.
     """
     text = read_input(args.input)
     try:
@@ -127,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _result_line(decoded: dict[str, Any], verification: dict[str, Any]) -> str:
-    """Return the verdict on a message, or what there is no verdict on."""
+    """Return the verdict on a message, or the reason why there is none."""
     if not _is_whole(decoded):
         return f"{decoded['type']}: {decoded['unread'][0]['reason']}"
     if not verification:
@@ -151,9 +155,8 @@ def _without_validators(verification: dict[str, Any]) -> dict[str, Any]:
     if "signed" not in verification:
         return verification
     signed, others = len(verification["signed"]), len(verification["notSigned"])
-    fields = {
-        name: value for name, value in verification.items() if name not in ("signed", "notSigned")
-    }
+    fields = dict(verification)
+    del fields["signed"], fields["notSigned"]
     return {**fields, "signedValidators": f"{signed} of {signed + others}; --validators lists them"}
 
 
@@ -164,9 +167,8 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.node is None:
         if tx_id is not None:
             raise StartupError("the lookup of a transaction needs a node: --node URL")
-        return _with_verification(
-            _decode_bytes(parse_hex(text)), _unchecked("a node is needed: give --node URL")
-        )
+        unchecked = _unchecked("a node is needed: give --node URL")
+        return _with_verification(_decode_bytes(parse_hex(text)), unchecked)
     settings = NodeSettings((args.node,), (args.node,))
     async with open_session() as session:
         platform = connect_upstream(settings, session).platform
@@ -175,10 +177,8 @@ async def _decode(text: str, args: argparse.Namespace) -> dict[str, Any]:
         transaction = await platform.transaction(tx_id)
         if transaction is None:
             raise StartupError(f"this node knows no transaction {text} of the P-Chain")
-        return {
-            **await _verify(platform, transaction.raw, args),
-            "status": transaction.status.value,
-        }
+        decoded = await _verify(platform, transaction.raw, args)
+        return {**decoded, "status": transaction.status.value}
 
 
 def _decode_bytes(raw: bytes) -> dict[str, Any]:
@@ -196,10 +196,11 @@ async def _verify(platform: PlatformClient, raw: bytes, args: argparse.Namespace
     """Return the decoded bytes, completed and verified by a node."""
     decoded = _decode_bytes(raw)
     if "managerBlockchainId" in decoded:
-        subnet_id = await platform.validated_by(
-            ChainID(parse_id(decoded["managerBlockchainId"]["cb58"]))
-        )
-        return decoded if subnet_id is None else {**decoded, "signingSubnetId": id_forms(subnet_id)}
+        manager_chain_id = ChainID(parse_id(decoded["managerBlockchainId"]["cb58"]))
+        subnet_id = await platform.validated_by(manager_chain_id)
+        if subnet_id is None:
+            return decoded
+        return {**decoded, "signingSubnetId": id_forms(subnet_id)}
     if not _is_signed(decoded):
         return decoded
     signed = SignedMessage.parse(unwrap(raw)[0])
@@ -225,9 +226,8 @@ def _is_signed(decoded: dict[str, Any]) -> bool:
 
 
 def _is_whole(decoded: dict[str, Any]) -> bool:
-    return decoded["type"] != NO_WARP_MESSAGE and all(
-        part["part"] != "signature" for part in decoded.get("unread", ())
-    )
+    unread_parts = [part["part"] for part in decoded.get("unread", ())]
+    return decoded["type"] != NO_WARP_MESSAGE and "signature" not in unread_parts
 
 
 def format_lines(value: dict[str, Any], indent: str = "") -> Iterator[str]:
@@ -238,16 +238,22 @@ def format_lines(value: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name + ':':{width + 1}} {_display(item)}"
             continue
         yield f"{indent}{name}:"
-        for part in item if isinstance(item, list) else [item]:
-            yield from _part(part, indent + "  ", is_item=isinstance(item, list))
+        if isinstance(item, list):
+            for part in item:
+                yield from _format_part(part, indent + "  ")
+        else:
+            yield from format_lines(item, indent + "  ")
 
 
-def _part(part: Any, indent: str, *, is_item: bool) -> Iterator[str]:
+def _format_part(part: Any, indent: str) -> Iterator[str]:
+    """Yield the lines of an item of a list; the first one begins with a hyphen."""
     if not isinstance(part, dict):
         yield f"{indent}- {_display(part)}"
         return
-    for place, line in enumerate(format_lines(part, indent + ("  " if is_item else ""))):
-        yield f"{indent}- {line[len(indent) + 2 :]}" if is_item and place == 0 else line
+    lines = list(format_lines(part, indent + "  "))
+    if lines:
+        lines[0] = f"{indent}- {lines[0][len(indent) + 2 :]}"
+    yield from lines
 
 
 def _is_nested(value: Any) -> bool:
@@ -263,7 +269,9 @@ def _display(value: Any) -> str:
         return ", ".join(map(_display, value)) or "none"
     if value is None:
         return "none"
-    return ("yes" if value else "no") if isinstance(value, bool) else printable(str(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return printable(str(value))
 
 
 def read_input(text: str) -> str:
@@ -274,9 +282,9 @@ def read_input(text: str) -> str:
 def parse_hex(
     text: str, expected: str = "the hex of a message or the hash of a transaction"
 ) -> bytes:
-    """Return the bytes of hex, with or without 0x.
+    """Return the bytes of hex, with or without 0x. Raises StartupError.
 
-    Raises StartupError, with `expected` in its text.
+    expected: text of the error.
     """
     digits = text[2:] if text[:2].lower() == "0x" else text
     with suppress(ValueError):
@@ -291,10 +299,9 @@ def parse_node(text: str) -> NodeEndpoint:
     try:
         return endpoint("http", "https")(text, "--node")
     except InvalidSetting as error:
-        # The flag is named before the reason.
-        raise argparse.ArgumentTypeError(
-            "; ".join(cause.reason for cause in error.errors)
-        ) from None
+        # argparse names the flag before the reasons.
+        reasons = "; ".join(cause.reason for cause in error.errors)
+        raise argparse.ArgumentTypeError(reasons) from None
 
 
 def _parse_height(text: str) -> int:

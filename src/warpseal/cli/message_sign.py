@@ -1,6 +1,4 @@
-"""`warpseal message sign`: a signed message from the running daemon, or the validators that are
-missing.
-"""
+"""`warpseal message sign`: a signed message of the running daemon, or the missing validators."""
 
 from __future__ import annotations
 
@@ -44,21 +42,26 @@ NO_DAEMON_EXIT_CODE: Final = NOT_CHECKED_EXIT_CODE
 WAIT_EXIT_CODE: Final = 4
 
 DESCRIPTION = """\
-Sign a Warp message: the running daemon asks the validators, and the command prints the signed message in hex on
-standard output. A P-Chain transaction is named by its hash: the daemon derives the message for the L1's manager.
+Sign a Warp message: the running daemon asks the validators, and the command prints the signed \
+message in hex on
+standard output. A P-Chain transaction is named by its hash: the daemon derives the message for \
+the L1's manager.
 
-If the quorum is missed, standard error lists the missing validators, heaviest first, with their reasons.
+If the quorum is missed, standard error lists the missing validators, heaviest first, with their \
+reasons.
 
 exit codes:
   0  signed
   1  never: the daemon refuses the request, or its quorum is impossible; repeating it does not help
   2  wrong usage
   3  no daemon answers
-  4  wait: the quorum is missed, the transaction is not accepted yet, or the daemon or its node is busy
+  4  wait: the quorum is missed, the transaction is not accepted yet, or the daemon or its node \
+is busy
 """
 EXAMPLES = """\
 examples:
-  warpseal message sign 0x000000000005... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
+  warpseal message sign 0x000000000005... --destination \
+2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
   warpseal message sign 2K5oE1TkXt8WwAsvgqfWa7MdtV1TcvTYK3HQp9ctch2hDEQqFU --explain
   while warpseal message sign 0x0000... > signed.hex; [ $? -eq 4 ]; do sleep 10; done
   warpseal message sign 0x0000... | warpseal message verify - --destination P
@@ -75,10 +78,9 @@ _WAIT_STATUSES: Final = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-# A transaction that is not accepted yet. l1/errors.py has the class, which takes 50 ms to load.
+# The code of a transaction that is not accepted yet. Its class in l1/errors.py takes 50 ms to load.
 _NOT_ACCEPTED: Final = "transaction_not_found"
-# The daemon answers within the timeout of the request; this is for a daemon that does not answer at
-# all.
+# The daemon answers within the timeout of the request; these bound the wait for one that does not.
 _RESPONSE_TIMEOUT_S: Final = 120.0
 _GRACE_S: Final = 15.0
 
@@ -123,8 +125,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the signed message; return 0, or the exit code that says whether the same request may
-    succeed later.
+    """Print the signed message; return the exit code.
+
+    It says whether a request that failed may succeed later.
     """
     text, tx_id = read_input(args.input), None
     with suppress(MalformedID):
@@ -136,9 +139,10 @@ def run(args: argparse.Namespace) -> int:
             "--signing-subnet: the validators of the L1 sign the message of its transaction"
         )
     try:
-        response = (
-            _sign_message(args, text) if tx_id is None else _sign_transaction(args, id_text(tx_id))
-        )
+        if tx_id is None:
+            response = _sign_message(args, text)
+        else:
+            response = _sign_transaction(args, id_text(tx_id))
     except DaemonRefusal as refusal:
         _print_refusal(refusal, as_json=args.json)
         may_succeed_later = refusal.status in _WAIT_STATUSES or refusal.code == _NOT_ACCEPTED
@@ -149,10 +153,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(response, indent=2))
         return 0
-    signed_message = response["signedMessage"]
-    _report(
-        *format_lines({name: value for name, value in response.items() if name != "signedMessage"})
-    )
+    signed_message = response.pop("signedMessage")
+    _report(*format_lines(response))
     with suppress(ValueError):
         signers = len(SignedMessage.parse(bytes.fromhex(signed_message)).signer_indices)
         _report(f"signed by {signers} validator{plural(signers)}")
@@ -235,8 +237,9 @@ def _missing_cells(row: MissingSigner, total: int) -> Sequence[str]:
 
 
 def _reasons(row: MissingSigner) -> Iterator[str]:
-    """Yield why a validator did not sign: the code, then what is known of its balance, refusal or
-    connection.
+    """Yield the reasons why a validator did not sign.
+
+    The code comes first, then the state of its balance, its refusal and its connection.
     """
     if not row.state or not row.state.startswith(row.reason):
         yield row.reason

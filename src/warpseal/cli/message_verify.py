@@ -1,5 +1,6 @@
-"""`warpseal message verify`: ask whether a destination would accept a signed message, at a node or
-at the daemon.
+"""`warpseal message verify`: whether a destination would accept a signed message.
+
+A node or the running daemon is asked.
 """
 
 from __future__ import annotations
@@ -50,21 +51,27 @@ from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 from warpseal.warp.message import SignedMessage
 
 DESCRIPTION = """\
-Say whether the next block of a destination would accept a signed message, and why not. The signature is verified as the
-destination does it: with its own epoch, quorum and signing subnet. The nodes are asked about the statement as well: an
+Say whether the next block of a destination would accept a signed message, and why not. The \
+signature is verified as the
+destination does it: with its own epoch, quorum and signing subnet. The nodes are asked about the \
+statement as well: an
 expired registration, a stale nonce, a message that was delivered before.
 
-With --node the command asks that node, which must run the destination. Without it, it asks the running daemon, which
+With --node the command asks that node, which must run the destination. Without it, it asks the \
+running daemon, which
 also knows the epoch before and the transactions that it has stored.
 
-The exit code is 0 if nothing is known against the message, 1 if the destination refuses it or the input is no signed
-message, and 3 if it could not be checked. --json also lists the signers; `warpseal message decode` shows what the
+The exit code is 0 if nothing is known against the message, 1 if the destination refuses it or \
+the input is no signed
+message, and 3 if it could not be checked. --json also lists the signers; `warpseal message \
+decode` shows what the
 message says.
 """
 EXAMPLES = """\
 examples:
   warpseal message verify 0x0000... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
-  warpseal message verify 0x0000... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5 \\
+  warpseal message verify 0x0000... --destination \
+2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5 \\
       --node http://127.0.0.1:9650
   warpseal message verify - --destination P --json < signed-message.hex
 """
@@ -108,14 +115,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the preflight; return 0 if nothing is known against the message, 1 if it is refused, 3
-    if unchecked.
+    """Print the preflight; return the exit code.
+
+    It is 0 if nothing speaks against the message, 1 if it is refused, and 3 if it is unchecked.
     """
     signed = _parse_signed(read_input(args.message))
     try:
-        preflight = (
-            _ask_daemon(signed, args) if args.node is None else run_on_loop(_ask_node(signed, args))
-        )
+        if args.node is None:
+            preflight = _ask_daemon(signed, args)
+        else:
+            preflight = run_on_loop(_ask_node(signed, args))
     except _NotChecked as error:
         print(f"warpseal: the message is not checked: {printable(str(error))}", file=sys.stderr)
         return NOT_CHECKED_EXIT_CODE
@@ -127,30 +136,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _NotChecked(Exception):
-    """No verdict."""
+    """The message could not be checked."""
 
 
 def _parse_destination(text: str) -> ChainID | PrimaryChain:
-    """Return an id; the ids of the X- and C-Chain depend on the network."""
+    """Return a blockchain id, or the X- or C-Chain, whose id depends on the network."""
     if text.lower() in _P_CHAIN_NAMES:
         return P_CHAIN
     return PrimaryChain.__members__.get(text) or ChainID(parse_id(text))
 
 
 def _parse_signed(text: str) -> SignedMessage:
+    raw = parse_hex(text, "the hex of a signed message")
     try:
-        return SignedMessage.parse(
-            unwrap(parse_hex(text, "the hex of a signed message"))[0], allows_padding=True
-        )
+        return SignedMessage.parse(unwrap(raw)[0], allows_padding=True)
     except MalformedMessage as error:
         raise StartupError(f"the input is no signed message: {error}") from None
 
 
 def _print_preflight(preflight: Mapping[str, Any]) -> None:
     reason = preflight.get("reason")
-    verdict = (
-        f"no ({reason}): {preflight.get('reasonText')}" if reason else "yes, as far as is known"
-    )
+    verdict = "yes, as far as is known"
+    if reason:
+        verdict = f"no ({reason}): {preflight.get('reasonText')}"
     destination, statement = preflight["destination"], preflight["statement"]
     quorum, epoch = destination["quorum"], destination.get("epoch")
     number = f"epoch {epoch['number']}, " if epoch else ""
@@ -220,13 +228,13 @@ async def _connect_preflight(upstream: Upstream) -> Preflight:
 
 
 def _ask_daemon(signed: SignedMessage, args: argparse.Namespace) -> dict[str, Any]:
+    if isinstance(args.destination, PrimaryChain):
+        destination = args.destination.name
+    else:
+        destination = id_text(args.destination)
     body: dict[str, Any] = {
         "signedMessage": signed.encode().hex(),
-        "destinationBlockchainId": (
-            args.destination.name
-            if isinstance(args.destination, PrimaryChain)
-            else id_text(args.destination)
-        ),
+        "destinationBlockchainId": destination,
     }
     if args.signing_subnet is not None:
         body["signingSubnetId"] = id_text(args.signing_subnet)

@@ -52,7 +52,7 @@ def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _with_threads(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` with the daemon's number of threads for asyncio.to_thread."""
+    """Run `work` with a bounded number of threads for asyncio.to_thread."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "asyncio"))
     return await work
 
@@ -123,10 +123,12 @@ def _log_unraisable(error: Any) -> None:
 def print_event(
     log_format: LogFormat, text: str, level: int = logging.INFO, **fields: object
 ) -> None:
-    """Write one line in the format of the log, in one write: a killed process leaves no half of it.
+    """Write one line in the format of the log.
 
-    Events go to standard output, errors to standard error.
-    fields: fields that only lines in JSON have.
+    Events go to standard output, errors to standard error. The line is one write, so that a killed
+    process leaves no half of it.
+
+    fields: fields of a JSON line; a line of text has none.
     """
     values = {
         "name": "warpseal",
@@ -135,11 +137,9 @@ def print_event(
         "msg": text,
         **fields,
     }
-    line = (
-        JsonFormatter().format(logging.makeLogRecord(values))
-        if log_format is LogFormat.JSON
-        else text
-    )
+    line = text
+    if log_format is LogFormat.JSON:
+        line = JsonFormatter().format(logging.makeLogRecord(values))
     stream = sys.stdout if level < logging.ERROR else sys.stderr
     stream.write(line + "\n")
     stream.flush()
@@ -148,7 +148,7 @@ def print_event(
 def set_up_logging(settings: LogSettings, *, suffix: str = "") -> DaemonLoggers:
     """Log to standard error and, with a folder, to files.
 
-    suffix: appended to the file names of the index process.
+    suffix: end of the file names.
     Raises StartupError if the folder cannot be used.
     """
     loggers = DaemonLoggers(

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, a line every ten seconds elsewhere."""
+"""Progress of long work on standard error: a bar on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ProgressDisplay:
     time passes, and a report costs no more than an assignment. The bar is removed at the end; a
     dumb terminal gets lines.
 
-    writes_stdout: the command writes its output to standard output. Nothing is shown if that is a
-        terminal.
+    writes_stdout: whether the command writes its output to standard output. Nothing is shown if
+        standard output is a terminal.
     """
 
     def __init__(self, *, writes_stdout: bool = False) -> None:
@@ -53,7 +53,7 @@ class ProgressDisplay:
         """Report a step.
 
         name: name of the step, such as `messages`.
-        done: number of finished units.
+        done: number of units that are finished.
         total: number of all units; 0 if it is not known.
         """
         is_new = self._step is None or self._step[0] != name
@@ -104,8 +104,10 @@ def _bar(done: int, total: int) -> str:
 
 def _describe(name: str, done: int, total: int, elapsed_s: float) -> str:
     if not total:
-        return (
-            f"{name}: {done:,}, {duration(elapsed_s)}" if done else f"{name}: {duration(elapsed_s)}"
-        )
-    left = f", {duration(elapsed_s * (total - done) / done)} left" if 0 < done < total else ""
+        count = f"{done:,}, " if done else ""
+        return f"{name}: {count}{duration(elapsed_s)}"
+    left = ""
+    if 0 < done < total:
+        left_s = elapsed_s * (total - done) / done
+        left = f", {duration(left_s)} left"
     return f"{name}: {done:,} of {total:,}, {100 * done // total} %{left}"

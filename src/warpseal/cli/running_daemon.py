@@ -1,6 +1,4 @@
-"""A running daemon as commands see it: its address and its responses; and texts of other machines
-in a terminal.
-"""
+"""A running daemon for commands: its address, its responses, and texts for a terminal."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ class DaemonUnreachable(StartupError):
 
 
 def find_url(args: argparse.Namespace) -> str:
-    """Return the URL of the daemon's API: as it has written it, else as its configuration has it.
+    """Return the URL of the daemon's API, from its file or from its configuration.
 
     Raises DaemonUnreachable if nothing listens there.
     """
@@ -84,8 +82,9 @@ def find_url(args: argparse.Namespace) -> str:
 
 
 def _possible_urls(args: argparse.Namespace, path: Path) -> Iterator[str]:
-    """Yield the address that a daemon has written to a file, which may have been killed, then the
-    configured one.
+    """Yield the address that a daemon has written to a file, then the configured address.
+
+    The daemon of the file may have been killed.
     """
     daemon = read_listening_daemon(path.parent)
     if daemon is not None:
@@ -99,7 +98,7 @@ def _possible_urls(args: argparse.Namespace, path: Path) -> Iterator[str]:
 
 
 def _is_listening(url: str) -> bool:
-    """Return whether something accepts connections at a URL."""
+    """Return whether a process accepts connections at a URL."""
     try:
         parts = urlsplit(url)
         with socket.create_connection((parts.hostname or "", parts.port or 80), _TIMEOUT_S):
@@ -133,21 +132,18 @@ class _ErrorBody(msgspec.Struct, frozen=True):
 class DaemonRefusal(StartupError):
     """The daemon answered with an error.
 
-    served: the names of its network, if it serves only another one.
-
-    document: the whole body.
+    served: names of the daemon's network, if the request named another network.
+    document: whole body of the response.
     """
 
     def __init__(self, status: int, document: dict[str, Any], advice: str) -> None:
         """Raise ValueError if the document is no error of this version."""
         body = msgspec.convert(document, _ErrorBody)
         super().__init__(body.message + advice)
-        self.message, self.status, self.code, self.detail = (
-            body.message,
-            status,
-            body.code,
-            body.detail,
-        )
+        self.message = body.message
+        self.status = status
+        self.code = body.code
+        self.detail = body.detail
         self.document = document
         self.served = body.detail.served if body.code == NetworkNotServed.code else ()
 
@@ -179,16 +175,13 @@ def ask_daemon(
         document: dict[str, Any] = json.loads(reply)
         if status >= HTTPStatus.BAD_REQUEST:
             # With other headers, the daemon may have missed the admin token.
-            advice = (
-                ": give --api-key" if status == HTTPStatus.UNAUTHORIZED and headers is None else ""
-            )
-            raise DaemonRefusal(status, document, advice)
+            needs_key = status == HTTPStatus.UNAUTHORIZED and headers is None
+            raise DaemonRefusal(status, document, ": give --api-key" if needs_key else "")
         # Fields that the response lacks would end the command later.
         msgspec.json.decode(reply, type=kind)
     except (ValueError, RecursionError) as error:
-        raise StartupError(
-            mismatch.format(url=url, path=path, status=status, error=error)
-        ) from None
+        text = mismatch.format(url=url, path=path, status=status, error=error)
+        raise StartupError(text) from None
     return document
 
 
@@ -201,18 +194,21 @@ def ask_network(
     call: Mapping[str, Any] | None = None,
     timeout_s: float = _API_TIMEOUT_S,
 ) -> dict[str, Any]:
-    """Return the same for a path with {network}; if the daemon serves another network, for that
-    one.
+    """Return the response of `ask_daemon` to a path with {network}.
+
+    If the daemon serves another network, that network is asked for.
     """
+
+    def ask(name: str) -> dict[str, Any]:
+        network_path = path.format(network=quote(name, ""))
+        return ask_daemon(args, network_path, kind, mismatch, call, timeout_s=timeout_s)
+
     try:
-        return ask_daemon(
-            args, path.format(network=quote(network, "")), kind, mismatch, call, timeout_s=timeout_s
-        )
+        return ask(network)
     except DaemonRefusal as refusal:
         if not refusal.served or network in refusal.served:
             raise
-        path = path.format(network=quote(refusal.served[0], ""))
-        return ask_daemon(args, path, kind, mismatch, call, timeout_s=timeout_s)
+        return ask(refusal.served[0])
 
 
 def get_response(
@@ -225,7 +221,7 @@ def get_response(
 ) -> tuple[int, bytes]:
     """Return the status and the body of a response. Raises DaemonUnreachable if there is none.
 
-    method: HTTP method; by default POST with a body, else GET.
+    method: method of the request; the default is POST with a body, else GET.
     """
     # A proxy that the environment names is for other machines.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -237,9 +233,8 @@ def get_response(
         with error:
             return error.code, error.read()
     except (OSError, HTTPException, ValueError) as error:
-        raise DaemonUnreachable(
-            f"no answer from {url}{path}: {getattr(error, 'reason', error)}"
-        ) from None
+        reason = getattr(error, "reason", error)
+        raise DaemonUnreachable(f"no answer from {url}{path}: {reason}") from None
 
 
 def print_table(head: Sequence[str], rows: Rows) -> None:
@@ -247,16 +242,12 @@ def print_table(head: Sequence[str], rows: Rows) -> None:
     table = [head, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        print(
-            "  "
-            + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        print("  " + "  ".join(cells).rstrip())
 
 
 def printable(text: str) -> str:
-    """Return the text without characters that control a terminal: parts of it come from other
-    machines.
-    """
+    """Return a text, which may come from another machine, without control characters."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -287,5 +278,5 @@ def duration(seconds: float) -> str:
 
 
 def percent(part: int, total: int) -> str:
-    """Return a share of a total; 0 % of nothing."""
+    """Return the share of a part in percent; 0 % if the total is 0."""
     return f"{100 * part / total:.1f} %" if total else "0.0 %"

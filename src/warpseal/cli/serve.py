@@ -50,13 +50,16 @@ Run the daemon. First steps:
   3. warpseal doctor --config config.json    checks whether this machine can sign, with advice
   4. warpseal serve --config config.json     then see http://127.0.0.1:8080/ and `warpseal status`
 
-Without a file, by the public nodes of a network, or by a node, here with an EVM chain that is indexed:
+Without a file, by the public nodes of a network, or by a node, here with an EVM chain that is \
+indexed:
 
   warpseal serve --network fuji
   warpseal serve --node http://127.0.0.1:9650 --evm http://127.0.0.1:9650/ext/bc/C/rpc
 
-Each setting below is a key of the file, a flag, and an environment variable: api-port, --api-port, WARPSEAL_API_PORT.
-A flag wins over the environment, which wins over the file. OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces.
+Each setting below is a key of the file, a flag, and an environment variable: api-port, \
+--api-port, WARPSEAL_API_PORT.
+A flag wins over the environment, which wins over the file. OTEL_EXPORTER_OTLP_ENDPOINT names a \
+collector of traces.
 """
 
 
@@ -73,13 +76,11 @@ def add_setting_arguments(
     *,
     has_network_id: bool = False,
 ) -> None:
-    """Declare a flag for each key in its group, so that every command takes the flags with which
-    the daemon runs.
+    """Declare a flag for each key: every command takes the flags with which the daemon runs.
 
     reads: keys, or names of sections of the configuration, that the command reads; its help shows
-        no other.
-    None: all.
-    has_network_id: the command has a --network of its own.
+        only these flags. None stands for all keys.
+    has_network_id: whether the command has a --network of its own.
     """
     if reads is None or reads:
         parser.usage = "%(prog)s [--config FILE] [--KEY VALUE ...]"
@@ -173,24 +174,23 @@ def config_file(args: argparse.Namespace) -> Path | None:
 
 
 def find_log_format(arguments: list[str]) -> LogFormat:
-    """Return the log format of a command line that may be wrong otherwise; text if its own setting
-    is wrong.
+    """Return the log format of a command line that may have errors.
+
+    An error in the setting of the format leads to text.
     """
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--log-format")
     add_config_arguments(parser)
     try:
         args, _ = parser.parse_known_args(arguments)
-        return (
-            find_value("log-format", config_file(args), args.log_format, os.environ)
-            or LogFormat.TEXT
-        )
+        log_format = find_value("log-format", config_file(args), args.log_format, os.environ)
     except (argparse.ArgumentError, ConfigError):
         return LogFormat.TEXT
+    return log_format or LogFormat.TEXT
 
 
 def load_config(args: argparse.Namespace) -> Loaded:
-    """Return the configuration of a command's file, environment and flags; raises ConfigError."""
+    """Return the configuration of a command's file, environment and flags. Raises ConfigError."""
     return load(config_file(args), given_flags(args), os.environ)
 
 
@@ -200,21 +200,18 @@ def run(args: argparse.Namespace) -> int:
     config = loaded.config
     loggers = set_up_logging(config.logs)
     for notice in find_service_addresses(os.environ):
-        log.info(
-            "environment variable ignored", extra={"variable": notice.path, "reason": notice.reason}
-        )
+        fields = {"variable": notice.path, "reason": notice.reason}
+        log.info("environment variable ignored", extra=fields)
     for error in loaded.unknown_names:
-        log.warning(
-            "environment variable ignored", extra={"variable": error.path, "reason": error.reason}
-        )
+        fields = {"variable": error.path, "reason": error.reason}
+        log.warning("environment variable ignored", extra=fields)
     # The imports of the start make objects that stay: to look for garbage among them costs a tenth
     # of the start.
     gc.disable()
 
     def announce(api_url: str, metrics_url: str) -> None:
-        print_event(
-            config.logs.format, f"warpseal is listening: api={api_url} metrics={metrics_url}"
-        )
+        text = f"warpseal is listening: api={api_url} metrics={metrics_url}"
+        print_event(config.logs.format, text)
 
     index_command = () if args.no_indexer else _index_command(args)
     app = subsystems.load(subsystems.APP)
@@ -230,9 +227,9 @@ def _index_command(args: argparse.Namespace) -> list[str]:
 
 
 def given_flags(args: argparse.Namespace) -> dict[str, str]:
-    """Return the given flags of settings, by key; each wins over a flag that is short for it.
+    """Return the settings of a command line, by key. Raises StartupError.
 
-    Raises StartupError.
+    The flag of a setting wins over a flag that is short for it.
     """
     flags = {key.name: getattr(args, key.name.replace("-", "_"), None) for key in KEYS}
     node = getattr(args, "node", None) or PUBLIC_NODES.get(getattr(args, "network", None) or "")
@@ -251,7 +248,7 @@ def given_flags(args: argparse.Namespace) -> dict[str, str]:
 
 
 def set_up_gc() -> None:
-    """Let the garbage collector look at new objects alone: all modules are imported, and stay."""
+    """Let the garbage collector look at new objects only: all modules are imported, and stay."""
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     gc.enable()

@@ -1,4 +1,4 @@
-"""`warpseal status`, `warpseal peers` and `warpseal health`: questions to a running daemon."""
+"""`warpseal status`, `warpseal peers` and `warpseal health`: the state of a running daemon."""
 
 from __future__ import annotations
 
@@ -47,6 +47,16 @@ HEALTH_PATH: Final = "/health"
 _INTERVAL_S: Final = 2.0
 _MAX_AGGREGATIONS: Final = 10
 _MAX_MISSING: Final = 10
+_VALIDATOR_COLUMNS: Final = (
+    "NODE",
+    "WEIGHT",
+    "STATE",
+    "SINCE",
+    "ADDRESS",
+    "LATENCY",
+    "LAST REPLY",
+    "BALANCE",
+)
 _CLEAR: Final = "\x1b[2J\x1b[H"
 
 
@@ -82,7 +92,7 @@ def _add_health_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _status(args: argparse.Namespace) -> int:
-    """Print the status, again and again with --watch: a daemon that restarts is found again."""
+    """Print the status; with --watch every two seconds, also after a restart of the daemon."""
     while True:
         try:
             body = fetch_body(find_url(args), STATUS_PATH)
@@ -105,15 +115,13 @@ def _peers(args: argparse.Namespace) -> int:
     document = _decode(fetch_body(find_url(args), STATUS_PATH))
     subnets = {subnet.subnet_id: subnet for subnet in document.subnets}
     if args.subnet is not None and args.subnet not in subnets:
-        raise StartupError(
-            f"the daemon does not track subnet {args.subnet}; it tracks"
-            f" {', '.join(subnets) or 'none'}"
-        )
-    rows = [
-        row
-        for row in document.validators
-        if args.subnet in (None, row.subnet_id) and not (args.missing and row.state == CONNECTED)
-    ]
+        names = ", ".join(subnets) or "none"
+        raise StartupError(f"the daemon does not track subnet {args.subnet}; it tracks {names}")
+    rows = document.validators
+    if args.subnet is not None:
+        rows = [row for row in rows if row.subnet_id == args.subnet]
+    if args.missing:
+        rows = [row for row in rows if row.state != CONNECTED]
     if args.json:
         print(json.dumps(msgspec.to_builtins(rows), indent=2))
         return 0
@@ -122,17 +130,7 @@ def _peers(args: argparse.Namespace) -> int:
         if args.subnet in (None, subnet_id):
             print(printable(_subnet_line(subnet)))
             if listed:
-                head = (
-                    "NODE",
-                    "WEIGHT",
-                    "STATE",
-                    "SINCE",
-                    "ADDRESS",
-                    "LATENCY",
-                    "LAST REPLY",
-                    "BALANCE",
-                )
-                print_table(head, (_validator_cells(row) for row in listed))
+                print_table(_VALIDATOR_COLUMNS, map(_validator_cells, listed))
     if document.omitted_validators:
         print(f"{document.omitted_validators} lighter validators are not listed")
     return 0
@@ -176,37 +174,17 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
     network = f"{document.network} ({number})" if document.network else number
     backend, node_id = document.bls_backend or "…", document.node_id or "starting"
     print(printable(f"warpseal {document.version} on {network}, BLS {backend}, {node_id}"))
-    state = (
-        f"{'ready' if document.ready else 'NOT READY'} at {document.time}, started"
-        f" {document.started_at}"
-    )
-    height = (
-        f", proposed P-Chain height {document.proposed_height}" if document.proposed_height else ""
-    )
-    print(printable(state + height))
+    ready = "ready" if document.ready else "NOT READY"
+    state = f"{ready} at {document.time}, started {document.started_at}"
+    if document.proposed_height:
+        state += f", proposed P-Chain height {document.proposed_height}"
+    print(printable(state))
     for sentence in (*document.faults, *document.degraded):
         print(f"  {printable(sentence)}")
     for subnet in document.subnets:
-        print(f"\n{printable(_subnet_line(subnet))}")
-        total = int(subnet.total_weight)
-        for missing in subnet.missing[:_MAX_MISSING]:
-            why = _state_text(missing)
-            line = (
-                f"missing {', '.join(missing.node_ids)}  {percent(int(missing.weight), total)} "
-                f" {why}"
-            )
-            print(f"  {printable(line)}")
-        if subnet.missing_validators > _MAX_MISSING:
-            print(
-                f"  … and {subnet.missing_validators - _MAX_MISSING} more: warpseal peers --missing"
-            )
-        for inactive in subnet.inactive[:_MAX_MISSING]:
-            line = (
-                f"inactive {', '.join(inactive.node_ids)}  {percent(int(inactive.weight), total)}"
-            )
-            print(f"  {printable(line)}")
-        if subnet.inactive_validators:
-            print(f"  {UNDERFUNDED_ADVICE}")
+        print()
+        for line in _subnet_lines(subnet):
+            print(printable(line))
     latest = document.aggregations[:_MAX_AGGREGATIONS]
     forecasts = (_forecast_cells(row, document.time) for row in document.forecasts)
     sections: tuple[tuple[Sequence[str], Rows], ...] = (
@@ -227,6 +205,23 @@ def _print_status(document: StatusDocument, body: bytes, *, as_json: bool) -> No
         if listed:
             print()
             print_table(head, listed)
+
+
+def _subnet_lines(subnet: SubnetStatus) -> Iterator[str]:
+    """Yield the weights of a subnet, and its missing and inactive validators."""
+    yield _subnet_line(subnet)
+    total = int(subnet.total_weight)
+    for missing in subnet.missing[:_MAX_MISSING]:
+        share = percent(int(missing.weight), total)
+        yield f"  missing {', '.join(missing.node_ids)}  {share}  {_state_text(missing)}"
+    others = subnet.missing_validators - _MAX_MISSING
+    if others > 0:
+        yield f"  … and {others} more: warpseal peers --missing"
+    for inactive in subnet.inactive[:_MAX_MISSING]:
+        share = percent(int(inactive.weight), total)
+        yield f"  inactive {', '.join(inactive.node_ids)}  {share}"
+    if subnet.inactive_validators:
+        yield f"  {UNDERFUNDED_ADVICE}"
 
 
 def _forecast_cells(row: ForecastStatus, now: str) -> Sequence[str]:
@@ -256,10 +251,8 @@ def _node_rows(document: StatusDocument) -> Iterator[Sequence[str]]:
 def _subnet_line(subnet: SubnetStatus) -> str:
     if not subnet.is_known:
         return f"subnet {subnet.subnet_id}: its validators are not known yet"
-    connected, required, total = (
-        int(weight)
-        for weight in (subnet.connected_weight, subnet.required_weight, subnet.total_weight)
-    )
+    connected, required = int(subnet.connected_weight), int(subnet.required_weight)
+    total = int(subnet.total_weight)
     shares = (
         f"{percent(connected, total)} of the weight is connected, {percent(required, total)}"
         " required"
@@ -294,32 +287,27 @@ def _validator_cells(row: ValidatorStatus) -> Sequence[str]:
 
 
 def _aggregation_cells(row: AggregationStatus) -> Sequence[str]:
-    signed = (
-        ""
-        if row.total_weight is None
-        else percent(int(row.signed_weight or 0), int(row.total_weight))
-    )
-    return (
-        row.ended_at,
-        row.outcome,
-        f"{row.stages_ms.get('total', 0)} ms",
-        signed,
-        row.reason or "",
-    )
+    signed = ""
+    if row.total_weight is not None:
+        signed = percent(int(row.signed_weight or 0), int(row.total_weight))
+    duration_text = f"{row.stages_ms.get('total', 0)} ms"
+    return row.ended_at, row.outcome, duration_text, signed, row.reason or ""
 
 
 def _chain_cells(row: ChainSummary) -> Sequence[str]:
-    notes = [f"stopped: {row.stopped}"] if row.stopped else []
-    notes += [f"waits for {row.waiting_for}"] if row.waiting_for else []
-    notes += [f"waits: {row.waiting}"] if row.waiting else []
+    notes: list[str] = []
+    if row.stopped:
+        notes.append(f"stopped: {row.stopped}")
+    if row.waiting_for:
+        notes.append(f"waits for {row.waiting_for}")
+    if row.waiting:
+        notes.append(f"waits: {row.waiting}")
     notes += row.index_notes
-    notes += [f"{row.nodes_up} of {row.nodes} nodes up"] if row.nodes is not None else []
-    notes += (
-        [f"a node lags {row.lag_blocks} blocks behind"]
-        if row.nodes is not None and row.lag_blocks
-        else []
-    )
-    # A name such as p-chain is that of the chain already.
+    if row.nodes is not None:
+        notes.append(f"{row.nodes_up} of {row.nodes} nodes up")
+        if row.lag_blocks:
+            notes.append(f"a node lags {row.lag_blocks} blocks behind")
+    # A name such as p-chain is the name of the chain already.
     has_name = row.chain_name is not None and len(row.name) > len(row.chain_name)
     name = f"{row.chain_name} ({row.name})" if has_name else row.name
     return (

@@ -42,20 +42,22 @@ from warpseal.warp.ids import MalformedID, parse_id
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ABOUT_UPGRADE: Final = """\
-Upgrade the store to the schema version of this program, and report the progress. An interrupted upgrade continues
-at the next call. No daemon may be using the store. A copy of a SQLite store, store.db.before-VERSION, stays
+Upgrade the store to the schema version of this program, and report the progress. An interrupted \
+upgrade continues
+at the next call. No daemon may be using the store. A copy of a SQLite store, \
+store.db.before-VERSION, stays
 next to it until a daemon has served.
 """
 _ABOUT_IMPORT: Final = """\
-Store the messages, signatures and shares in a file of `warpseal store export` (the format is in docs/store.md).
-No signature is verified: `warpseal store check` does that, and a daemon verifies before it uses anything.
-Damaged lines are printed and skipped, and the exit code is 1. Messages of another network are refused. A store
-that does not exist is made. No daemon may be using the store.
+Store the messages, signatures and shares in a file of `warpseal store export` (the format is in
+docs/store.md). No signature is verified: `warpseal store check` does that, and a daemon verifies
+before it uses anything. Damaged lines are printed and skipped, and the exit code is 1. Messages of
+another network are refused. A store that does not exist is made. No daemon may be using the store.
 """
 _ABOUT_CHECK: Final = """\
-Verify the integrity of the database, every id against its bytes, and every signature and share against its keys.
-Each fault is printed, and the exit code is 1 if there is one. Unverified shares that are invalid are printed as well,
-and are no faults. A daemon may be running.
+Verify the integrity of the database, every id against its bytes, and every signature and share
+against its keys. Each fault is printed, and the exit code is 1 if there is one. Unverified shares
+that are invalid are printed as well, and are no faults. A daemon may be running.
 """
 
 
@@ -83,7 +85,9 @@ def _info(args: argparse.Namespace) -> int:
         print(json.dumps(content, indent=2))
         return 0
     for name, value in content.items():
-        text = ", ".join(value) or "none" if isinstance(value, tuple) else str(value)
+        text = str(value)
+        if isinstance(value, tuple):
+            text = ", ".join(value) or "none"
         print(f"{name + ':':20} {printable(text)}")
     if advice:
         print(advice)
@@ -91,9 +95,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _upgrade_advice(connection: Connection, url: StoreUrl) -> str:
-    """Return what happens to a store that has another schema version than this program; empty if it
-    has the same.
-    """
+    """Return advice about a store with another schema version; empty for the same version."""
     try:
         check_version(connection, url.redacted)
     except (StoreNeedsUpgrade, StoreTooNew) as error:
@@ -184,7 +186,11 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _prepare_import(engine: Engine, url: StoreUrl, network_id: int | None) -> int | None:
-    """Make the tables of an empty store; return the network of a store, if that is known."""
+    """Make the tables of an empty store; return the network of the store, if it has one.
+
+    network_id: network of the settings.
+    Raises StartupError.
+    """
     with engine.connect() as connection:
         is_empty = read_version(connection) is None
     if is_empty:
@@ -231,11 +237,12 @@ def _upgrade(args: argparse.Namespace) -> int:
             display.update(f"upgrading to version {version}, percent", int(100 * done), 100)
 
         after = upgrade_all(engine, url.redacted, progress, keep_copy=lambda: _keep_copy(url))
-    print(
-        f"the store has schema version {after}"
-        + (" already" if after == before else f" (before: {before})")
-    )
-    if after != before and url.path is not None and (copy := upgrade_copy(url.path, HEAD)).exists():
+    if after == before:
+        print(f"the store has schema version {after} already")
+        return 0
+    print(f"the store has schema version {after} (before: {before})")
+    copy = None if url.path is None else upgrade_copy(url.path, HEAD)
+    if copy is not None and copy.exists():
         print(
             f"{copy} has the store as it was before; the next daemon that serves with the new one"
             " removes it"
@@ -283,7 +290,7 @@ def _input(path: Path) -> Iterator[BinaryIO]:
 
 
 def _since(text: str) -> float:
-    """Return the Unix time of a moment, or of so long ago."""
+    """Return the Unix time of a moment, or of the moment before a span such as 7d."""
     span = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if span:
         return time.time() - int(span[1]) * _UNITS_S[span[2]]

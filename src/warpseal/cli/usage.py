@@ -1,6 +1,4 @@
-"""`warpseal usage`: the usage of the forwarded RPC routes, from the metrics database; a daemon may
-be running.
-"""
+"""`warpseal usage`: the usage of the forwarded RPC routes, from the metrics database."""
 
 from __future__ import annotations
 
@@ -28,8 +26,10 @@ from warpseal.usage.queries import UsageQuery, group_by_continent
 from warpseal.usage.source import read_usage
 
 _ABOUT: Final = """\
-Show the usage of the RPC routes that the daemons of a metrics database forward: by hour for up to two days, else by
-day, week or month. The 50 busiest values are shown, the rest as "other". Sums that a daemon has not written yet are
+Show the usage of the RPC routes that the daemons of a metrics database forward: by hour for up \
+to two days, else by
+day, week or month. The 50 busiest values are shown, the rest as "other". Sums that a daemon has \
+not written yet are
 missing: at most 10 seconds.
 """
 _TOTAL: Final = "total"
@@ -49,17 +49,15 @@ _UNITS_S: Final = {"h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
 _LONGEST_S: Final = {Level.HOUR: 2 * DAY_S, Level.DAY: 90 * DAY_S, Level.WEEK: 2 * 366 * DAY_S}
 _TIMEOUT_S: Final = 600.0
 _COLUMNS: Final = (
-    *(
-        "begins",
-        "value",
-        "requests",
-        "per second",
-        "success %",
-        "median ms",
-        "invalid",
-        "credits",
-        "wasted credits",
-    ),
+    "begins",
+    "value",
+    "requests",
+    "per second",
+    "success %",
+    "median ms",
+    "invalid",
+    "credits",
+    "wasted credits",
 )
 
 Row = tuple[str, ...]
@@ -85,9 +83,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _usage(args: argparse.Namespace) -> int:
     location = DataLocation(args)
-    is_in_folder = location.find("metrics-db-url") is None and (
-        location.store_url is None or location.store_url.path is None
-    )
+    # Without a URL of its own, the database is next to the file of the store, or in the folder.
+    is_store_file = location.store_url is not None and location.store_url.path is not None
+    is_in_folder = location.find("metrics-db-url") is None and not is_store_file
     url = location.metrics_url(location.network_folder if is_in_folder else None)
     if url is None:
         raise StartupError(
@@ -99,9 +97,8 @@ def _usage(args: argparse.Namespace) -> int:
             " creates it; --metrics-db-url names another"
         )
     now = int(time.time())
-    level = next(
-        (level for level, longest_s in _LONGEST_S.items() if args.last <= longest_s), Level.MONTH
-    )
+    levels = [level for level, longest_s in _LONGEST_S.items() if args.last <= longest_s]
+    level = levels[0] if levels else Level.MONTH
     group_of = group_by_continent if args.by == "continent" else str
     since = bucket_start(level, max(0, now - args.last))
     query = UsageQuery(level, since, now, group_by=_DIMENSIONS[args.by], group_of=group_of)

@@ -1,8 +1,7 @@
-"""Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions,
-open files.
+"""Checks whether this configuration can sign: nodes, store, validators, weight, clock, versions.
 
-It compares the nodes and those of the gateway (nodes.py), and checks those of indexed EVM chains
-(evm.py).
+nodes.py compares the nodes and checks those of the gateway, and evm.py checks the nodes of indexed
+EVM chains.
 """
 
 from __future__ import annotations
@@ -48,45 +47,39 @@ _POLL_S = 0.1
 
 
 async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
-    """Run all checks; connecting to validators may take up to `timeout_s`.
+    """Run all checks, with an identity of their own: a daemon may run at the same time.
 
-    They use an identity of their own, so that they can run while a daemon runs.
+    timeout_s: bound of the time for connections to validators.
     """
     metrics = Metrics()
-    findings = [
-        Finding(Grade.GOOD, f"the BLS backend is {BACKEND}", detail={"blsBackend": BACKEND})
-    ]
+    backend = {"blsBackend": BACKEND}
+    findings = [Finding(Grade.GOOD, f"the BLS backend is {BACKEND}", detail=backend)]
     for file in await asyncio.to_thread(list, find_unusable_files(config)):
         grade = Grade.BAD if file.is_fatal else Grade.WARNING
         findings.append(Finding(grade, file.reason, "correct the file, or name another one"))
     async with open_upstreams(config, metrics) as upstreams:
         info_responses, p_chain_responses = await _probe_endpoints(config.node)
-        findings += _check_nodes("info-api", await upstreams.upstream.info.probe(), info_responses)
-        heights = await upstreams.upstream.platform.probe()
-        findings += [
-            *_check_nodes("p-chain-api", heights, p_chain_responses),
-            *check_heights(heights),
-        ]
+        upstream = upstreams.upstream
+        findings += _check_nodes("info-api", await upstream.info.probe(), info_responses)
+        heights = await upstream.platform.probe()
+        findings += _check_nodes("p-chain-api", heights, p_chain_responses)
+        findings += check_heights(heights)
         try:
-            network_id = await upstreams.upstream.info.network_id()
+            network_id = await upstream.info.network_id()
         except NodeUnavailable:
             return findings
-        findings.append(
-            Finding(Grade.GOOD, f"the network id is {network_id}", detail={"networkId": network_id})
-        )
+        detail = {"networkId": network_id}
+        findings.append(Finding(Grade.GOOD, f"the network id is {network_id}", detail=detail))
         findings += await compare_nodes(
-            config, upstreams.upstream, heights, p_chain_responses, info_responses
+            config, upstream, heights, p_chain_responses, info_responses
         )
         findings.append(await _check_store(config, network_id))
-        findings += await check_index_sets(config, network_id, upstreams.upstream)
-        findings += await check_evm_indexes(
-            config, network_id, upstreams.upstream.platform.blockchains_of
-        )
+        findings += await check_index_sets(config, network_id, upstream)
+        findings += await check_evm_indexes(config, network_id, upstream.platform.blockchains_of)
         findings += await check_gateway(config, network_id)
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
-            return findings + await _check_peers(
-                _with_own_identity(config, Path(folder)), upstreams, network_id, timeout_s
-            )
+            own_config = _with_own_identity(config, Path(folder))
+            return findings + await _check_peers(own_config, upstreams, network_id, timeout_s)
 
 
 async def _check_store(config: Config, network_id: int) -> Finding:
@@ -136,12 +129,11 @@ async def _check_peers(
             checks += peer_checks(
                 network, tracker, validators.current, validators.upgrades, config.peers, now
             )
-            return [
-                finding
-                for check in checks
-                if check.findings is not None
-                for finding in check.findings()
-            ]
+            findings: list[Finding] = []
+            for check in checks:
+                if check.findings is not None:
+                    findings += check.findings()
+            return findings
 
 
 async def _connect(core: Core, validators: ValidatorNetwork) -> None:
@@ -160,21 +152,19 @@ async def _until_connected(validators: ValidatorNetwork, timeout_s: float) -> No
 
 
 async def _probe_endpoints(settings: NodeSettings) -> list[list[EndpointResponse]]:
-    """Return what each base URL of info-api and of p-chain-api answers."""
-    probes = (
-        (settings.info_api, INFO_PATHS, "info.getNetworkID"),
-        (settings.p_chain_api, P_CHAIN_PATHS, "platform.getHeight"),
-    )
+    """Return the response of each base URL of info-api, and of p-chain-api."""
+    timeout_s = settings.call_timeout_s
     async with open_session() as session:
-        return [
-            await asyncio.gather(
-                *(
-                    probe_endpoint(session, node, paths, method, settings.call_timeout_s)
-                    for node in endpoints
-                )
-            )
-            for endpoints, paths, method in probes
+        info_probes = [
+            probe_endpoint(session, node, INFO_PATHS, "info.getNetworkID", timeout_s)
+            for node in settings.info_api
         ]
+        info_responses = await asyncio.gather(*info_probes)
+        p_chain_probes = [
+            probe_endpoint(session, node, P_CHAIN_PATHS, "platform.getHeight", timeout_s)
+            for node in settings.p_chain_api
+        ]
+        return [info_responses, await asyncio.gather(*p_chain_probes)]
 
 
 def _check_nodes(
@@ -201,14 +191,11 @@ def _check_nodes(
         else:
             yield Finding(Grade.GOOD, f"{where} answers: {response}", detail=detail)
     if len(results) > 1 and all(result.failure is not None for result in results):
-        yield Finding(
-            Grade.BAD, f"no node of {setting} answers", "the daemon cannot work without one"
-        )
+        advice = "the daemon cannot work without one"
+        yield Finding(Grade.BAD, f"no node of {setting} answers", advice)
 
 
 def _with_own_identity(config: Config, folder: Path) -> Config:
-    """Return a configuration that takes nothing from a daemon that runs: neither its identity nor
-    its store.
-    """
+    """Return a configuration with neither the identity nor the store of a daemon that runs."""
     peers = replace(config.peers, data_dir=folder, tls_cert_path=None, tls_key_path=None)
     return replace(config, peers=peers, store=replace(config.store, url=OFF))

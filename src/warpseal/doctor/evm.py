@@ -1,6 +1,6 @@
-"""Checks the nodes of the indexed EVM chains for what the indexer needs, and the disk.
+"""Checks the nodes of indexed EVM chains for what the indexer needs, and the space on the disk.
 
-None of it affects signing.
+No finding here affects signing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from warpseal.upstream.probe import probe_endpoint
 from warpseal.warp.ids import P_CHAIN, id_text
 
 BYTES_PER_BLOCK: Final = 100
-"""What a block takes in an index; transfers, contracts and metadata come on top."""
+"""The size of a block in an index; transfers, contracts and metadata come on top."""
 _TIMEOUT_S: Final = 10.0
 _COMMIT_INTERVAL: Final = 4_096
 
@@ -115,7 +115,10 @@ async def check_evm_indexes(
 
 
 class _ChainResult(NamedTuple):
-    """The findings about a chain, and how many blocks an index of it has at least."""
+    """The findings about a chain.
+
+    blocks: smallest number of blocks that its index will have.
+    """
 
     findings: Sequence[Finding]
     blocks: int
@@ -124,7 +127,7 @@ class _ChainResult(NamedTuple):
 class _ChainCheck:
     """Checks the nodes of one chain.
 
-    setting: the setting that names them.
+    setting: name of the setting that names the nodes.
     """
 
     def __init__(self, chain: EvmChain, setting: str, config: Config, sessions: Sessions) -> None:
@@ -142,14 +145,13 @@ class _ChainCheck:
         results = await asyncio.gather(*map(self._check_node, self._nodes.nodes))
         heads = [node.head for node in self._nodes.nodes if node.head is not None]
         findings = [finding for of_node in results for finding in of_node]
-        return _ChainResult(findings, max(0, max(heads, default=0) - self._indexing.first_height))
+        blocks = max(heads, default=0) - self._indexing.first_height
+        return _ChainResult(findings, max(0, blocks))
 
     async def _check_node(self, node: ChainNode) -> list[Finding]:
-        where = (
-            f"{self._setting} {id_text(self._chain.blockchain_id)} rpc[{node.position}]"
-            f" {node.display}"
-        )
-        detail = {"chain": id_text(self._chain.blockchain_id), "setting": f"rpc[{node.position}]"}
+        chain, setting = id_text(self._chain.blockchain_id), f"rpc[{node.position}]"
+        where = f"{self._setting} {chain} {setting} {node.display}"
+        detail = {"chain": chain, "setting": setting}
         identity, failure = self._nodes.identity.expected, node.failure
         try:
             if failure is not None:
@@ -164,14 +166,11 @@ class _ChainCheck:
             if self._indexing.traces is not TraceMode.OFF:
                 findings += await self._check_traces(node, head, where, detail)
         except CallFailure as error:
-            return [
-                Finding(Grade.WARNING, f"{where}: {error.reply}", "is the node overloaded?", detail)
-            ]
+            text, advice = f"{where}: {error.reply}", "is the node overloaded?"
+            return [Finding(Grade.WARNING, text, advice, detail)]
         text = f"{where} answers: EVM chain id {identity.chain_id}, block {head}"
-        return [
-            Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id}),
-            *findings,
-        ]
+        response = Finding(Grade.GOOD, text, detail={**detail, "evmChainId": identity.chain_id})
+        return [response, *findings]
 
     async def _describe_failure(
         self, node: ChainNode, where: str, failure: str, detail: dict[str, Any]
@@ -196,28 +195,19 @@ class _ChainCheck:
     async def _check_blocks(
         self, node: ChainNode, head: int, where: str, detail: dict[str, Any]
     ) -> list[Finding]:
-        """Check that the node has the receipts of its last block, and the block with which the
-        index begins.
-        """
+        """Check that the node has the receipts of its last block, and the first indexed block."""
         latest = await self._call(node, BLOCK_RECEIPTS, hex(head))
         if is_unknown_method(latest, BLOCK_RECEIPTS):
             advice = (
                 "receipts are read one by one, with eth_getTransactionReceipt, which is slower:"
                 " upgrade the node"
             )
-            return [
-                Finding(Grade.WARNING, f"{where} does not have {BLOCK_RECEIPTS}", advice, detail)
-            ]
+            text = f"{where} does not have {BLOCK_RECEIPTS}"
+            return [Finding(Grade.WARNING, text, advice, detail)]
         if not _has_receipts(latest):
             text = f"{where} returns no receipts of its block {head}{self._reason(node, latest)}"
-            return [
-                Finding(
-                    Grade.WARNING,
-                    text,
-                    "is it still syncing? The indexer asks other nodes, or waits",
-                    detail,
-                )
-            ]
+            advice = "is it still syncing? The indexer asks other nodes, or waits"
+            return [Finding(Grade.WARNING, text, advice, detail)]
         first = max(1, self._indexing.first_height)
         if first < head:
             block = await self._call(node, BLOCK, hex(first), False)
@@ -233,8 +223,7 @@ class _ChainCheck:
     async def _check_traces(
         self, node: ChainNode, head: int, where: str, detail: dict[str, Any]
     ) -> list[Finding]:
-        """Check that the node traces its last block, the first one that is indexed, and one in
-        between.
+        """Check that the node traces its last block, the first indexed block, and a middle block.
 
         A pruned node has the state of the genesis and that of every 4,096th block.
         """
@@ -267,18 +256,15 @@ class _ChainCheck:
 
 def _check_disk(folder: Path, blocks: int) -> Finding:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free, stored = (
-        shutil.disk_usage(existing).free,
-        sum(path.stat().st_size for path in folder.glob("*.db")),
-    )
-    needed = max(0, blocks * BYTES_PER_BLOCK - stored)
+    free_bytes = shutil.disk_usage(existing).free
+    stored_bytes = sum(path.stat().st_size for path in folder.glob("*.db"))
+    needed_bytes = max(0, blocks * BYTES_PER_BLOCK - stored_bytes)
     text = (
-        f"{folder} has {_size(free)} free; {blocks} blocks of the indexed EVM chains take about"
-        f" {_size(needed)}"
+        f"{folder} has {_size(free_bytes)} free; {blocks} blocks of the indexed EVM chains take"
+        f" about {_size(needed_bytes)} more, in addition to NFT transfers and metadata"
     )
-    text += " more, in addition to NFT transfers and metadata"
-    detail = {"freeBytes": free, "neededBytes": needed}
-    if free < needed:
+    detail = {"freeBytes": free_bytes, "neededBytes": needed_bytes}
+    if free_bytes < needed_bytes:
         advice = "make room, set index-url to a PostgreSQL database, or begin later with from"
         return Finding(Grade.WARNING, text, advice, detail)
     return Finding(Grade.GOOD, text, detail=detail)

@@ -1,6 +1,4 @@
-"""Compares the nodes (heights, sets, conversions, versions, clocks, chains), those of the gateway,
-and the index.
-"""
+"""Compares the nodes with each other and with the index, and checks the nodes of the gateway."""
 
 from __future__ import annotations
 
@@ -77,17 +75,15 @@ async def compare_nodes(
     """Compare all configured nodes.
 
     heights: heights of the nodes of p-chain-api.
-    responses: responses of the nodes of each list to a first call.
+    p_chain_responses, info_responses: responses of the nodes of each list to a first call.
     """
     nodes = config.node
     clocks = {
         f"{P_CHAIN_API}[{position}]": response
         for position, response in enumerate(p_chain_responses)
     }
-    for position, (endpoint, response) in enumerate(
-        zip(nodes.info_api, info_responses, strict=True)
-    ):
-        if endpoint not in nodes.p_chain_api:
+    for position, response in enumerate(info_responses):
+        if nodes.info_api[position] not in nodes.p_chain_api:
             clocks[f"{INFO_API}[{position}]"] = response
     findings = [*_check_quorum(nodes, heights), *_check_clocks(clocks)]
     try:
@@ -104,7 +100,10 @@ async def compare_nodes(
 
 
 def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
-    """Name the nodes that are far from the others: of three or more, from the one in the middle."""
+    """Name the nodes that are far from the others.
+
+    Three or more nodes are compared with the height in the middle, two nodes with the higher one.
+    """
     heights = sorted(result.value for result in results if result.value is not None)
     if not heights:
         return
@@ -112,38 +111,27 @@ def check_heights(results: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     for result in results:
         if result.value is None:
             continue
-        if reference - result.value > MAX_LAGGING_BLOCKS:
-            behind = (
-                f"{P_CHAIN_API}[{result.position}] is {reference - result.value} blocks behind the"
-                " others"
-            )
-            yield Finding(Grade.WARNING, behind, "it may still be bootstrapping")
-        elif result.value - reference > MAX_LAGGING_BLOCKS:
-            ahead = (
-                f"{P_CHAIN_API}[{result.position}] is {result.value - reference} blocks ahead of"
-                " the others"
-            )
-            yield Finding(
-                Grade.WARNING, ahead, "either they do not keep up, or it reports a wrong height"
-            )
+        name, lag = f"{P_CHAIN_API}[{result.position}]", reference - result.value
+        if lag > MAX_LAGGING_BLOCKS:
+            text = f"{name} is {lag} blocks behind the others"
+            yield Finding(Grade.WARNING, text, "it may still be bootstrapping")
+        elif -lag > MAX_LAGGING_BLOCKS:
+            text = f"{name} is {-lag} blocks ahead of the others"
+            advice = "either they do not keep up, or it reports a wrong height"
+            yield Finding(Grade.WARNING, text, advice)
 
 
 def _check_quorum(settings: NodeSettings, heights: Sequence[NodeResult[int]]) -> Iterator[Finding]:
     quorum, up = settings.p_chain_quorum, sum(result.value is not None for result in heights)
+    setting = f"p-chain-quorum is {quorum}"
     if quorum > up:
-        text = (
-            f"p-chain-quorum is {quorum}, and {up} of {len(heights)} nodes of {P_CHAIN_API} answer"
-        )
-        yield Finding(
-            Grade.BAD, text, "start the others, or add nodes: new validator sets cannot be used"
-        )
+        text = f"{setting}, and {up} of {len(heights)} nodes of {P_CHAIN_API} answer"
+        advice = "start the others, or add nodes: new validator sets cannot be used"
+        yield Finding(Grade.BAD, text, advice)
     elif quorum == up > 1:
-        text = f"p-chain-quorum is {quorum}, and only so many nodes of {P_CHAIN_API} answer"
-        yield Finding(
-            Grade.WARNING,
-            text,
-            "if one of them fails, new validator sets cannot be used: add a node",
-        )
+        text = f"{setting}, and only {up} nodes of {P_CHAIN_API} answer"
+        advice = "if one of them fails, new validator sets cannot be used: add a node"
+        yield Finding(Grade.WARNING, text, advice)
 
 
 def _check_clocks(responses: Mapping[str, EndpointResponse]) -> Iterator[Finding]:
@@ -163,9 +151,8 @@ def _check_clocks(responses: Mapping[str, EndpointResponse]) -> Iterator[Finding
             f"set it, or this machine's, right (NTP): nodes refuse blocks {_MAX_NODE_SKEW_S:g} s"
             " ahead of their clock"
         )
-        yield Finding(
-            Grade.WARNING, text, advice, {"node": name, "clockOffsetSeconds": round(offset_s)}
-        )
+        detail = {"node": name, "clockOffsetSeconds": round(offset_s)}
+        yield Finding(Grade.WARNING, text, advice, detail)
     if len(offsets) > 1 and not wrong:
         farthest_s = max(offsets.values(), key=abs)
         text = f"the clocks of the nodes are at most {abs(farthest_s):.0f} s from this machine's"
@@ -175,12 +162,12 @@ def _check_clocks(responses: Mapping[str, EndpointResponse]) -> Iterator[Finding
 async def _compare_sets(
     config: Config, upstream: Upstream, heights: Sequence[NodeResult[int]]
 ) -> list[Finding]:
-    """Compare validator sets at one height that all nodes have which keep up, and the conversions
-    of subnets.
+    """Compare validator sets at one height, and the conversions of subnets.
+
+    All nodes that keep up have the height.
     """
-    descending_heights = sorted(
-        (result.value for result in heights if result.value is not None), reverse=True
-    )
+    known_heights = [result.value for result in heights if result.value is not None]
+    descending_heights = sorted(known_heights, reverse=True)
     if len(descending_heights) < 2:
         return []
     # A single forged height is not the second highest.
@@ -220,7 +207,7 @@ def _compare(
     compare: Compare[T],
     subnet_id: SubnetID,
 ) -> Iterator[Finding]:
-    """Yield a finding if nodes contradict each other; those that most of them contradict are named."""
+    """Yield a finding if nodes contradict each other; it names the nodes in the minority."""
     replies = [
         Reply(result.position, result.value) for result in results if result.value is not None
     ]
@@ -231,16 +218,10 @@ def _compare(
         return
     positions = [[reply.position for reply in members] for members in classes]
     digests = [make_digest(members[0].value) for members in classes]
-    said = "; ".join(
-        f"{digest}: {_names(members)}" for digest, members in zip(digests, positions, strict=True)
-    )
-    detail = {
-        "subnetId": id_text(subnet_id),
-        "classes": [
-            {"positions": members, "digest": digest}
-            for digest, members in zip(digests, positions, strict=True)
-        ],
-    }
+    pairs = list(zip(digests, positions, strict=True))
+    said = "; ".join(f"{digest}: {_names(members)}" for digest, members in pairs)
+    entries = [{"positions": members, "digest": digest} for digest, members in pairs]
+    detail = {"subnetId": id_text(subnet_id), "classes": entries}
     is_enough = settings.p_chain_quorum <= len(classes[0])
     grade = Grade.WARNING if is_enough else Grade.BAD
     if len(classes[0]) == len(classes[1]):
@@ -251,22 +232,21 @@ def _compare(
         return
     others = [position for members in positions[1:] for position in members]
     verb, pronoun = ("contradicts", "it") if len(others) == 1 else ("contradict", "them")
-    advice = f"if a node that you trust agrees with the others, remove {pronoun}" + (
-        " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
-    )
-    yield Finding(
-        grade, f"{_names(others)} {verb} the other nodes about {subject} ({said})", advice, detail
-    )
+    way = " from p-chain-api" if settings.p_chain_quorum > 1 else ", or set p-chain-quorum: 2"
+    advice = f"if a node that you trust agrees with the others, remove {pronoun}{way}"
+    text = f"{_names(others)} {verb} the other nodes about {subject} ({said})"
+    yield Finding(grade, text, advice, detail)
 
 
 async def check_index_sets(config: Config, network_id: int, upstream: Upstream) -> list[Finding]:
-    """Compare the Primary Network's last validator set of the index, and some drawn ones, with
-    those of the nodes.
+    """Compare validator sets of the index with those of the nodes.
+
+    They are the last set of the Primary Network, and some that are drawn at random.
     """
+    if PrimaryChain.P not in config.indexer.chains:
+        return []
     url = index_url(config.index, config.peers.data_dir / str(network_id))
-    if PrimaryChain.P not in config.indexer.chains or (
-        url.path is not None and not url.path.exists()
-    ):
+    if url.path is not None and not url.path.exists():
         return []
     index = SnapshotReader(url, config.index)
     try:
@@ -281,30 +261,19 @@ async def check_index_sets(config: Config, network_id: int, upstream: Upstream) 
         return [Finding(Grade.WARNING, text, "try again, or run `warpseal index verify`")]
     finally:
         index.close()
-    findings = [
-        Finding(
-            Grade.BAD,
-            f"the index and the nodes disagree about the {result.subject}: {result.difference}",
-            _WRONG_SET,
-        )
-        for result in results
-        if result.difference
-    ]
+    findings: list[Finding] = []
+    for result in results:
+        if result.difference:
+            text = f"the index and the nodes disagree about the {result.subject}"
+            findings.append(Finding(Grade.BAD, f"{text}: {result.difference}", _WRONG_SET))
     compared = sum(result.is_compared for result in results)
     if compared and not findings:
-        findings.append(
-            Finding(Grade.GOOD, f"{compared} validator sets of the index are those of the nodes")
-        )
+        text = f"{compared} validator sets of the index are those of the nodes"
+        findings.append(Finding(Grade.GOOD, text))
     elif results and not compared:
-        text = (
-            "no validator set of the index was compared with those of the nodes:"
-            f" {results[0].reason}"
-        )
-        findings.append(
-            Finding(
-                Grade.WARNING, text, "does a node of p-chain-api serve platform.getValidatorsAt?"
-            )
-        )
+        text = "no validator set of the index was compared with those of the nodes"
+        advice = "does a node of p-chain-api serve platform.getValidatorsAt?"
+        findings.append(Finding(Grade.WARNING, f"{text}: {results[0].reason}", advice))
     return findings
 
 
@@ -328,7 +297,7 @@ async def _compare_versions(upstream: Upstream) -> list[Finding]:
 class _ProposerVM(Struct, frozen=True):
     """The proposervm API of a chain at one node.
 
-    name: the node's place in the settings.
+    name: place of the node in the settings.
     """
 
     chain_id: ChainID
@@ -372,12 +341,13 @@ def _apis_of(settings: NodeSettings, chain_id: ChainID) -> Iterator[_ProposerVM]
         for position, node in enumerate(settings.info_api)
         if node not in settings.p_chain_api
     ]
+    path = f"/ext/bc/{id_text(chain_id)}/{ChainApi.PROPOSERVM.value}"
     for name, node in endpoints:
-        yield _ProposerVM(
-            chain_id, name, node, f"/ext/bc/{id_text(chain_id)}/{ChainApi.PROPOSERVM.value}"
-        )
+        yield _ProposerVM(chain_id, name, node, path)
     for place, chain in enumerate(settings.evm_chains):
-        for position, rpc in enumerate(chain.rpc if chain.blockchain_id == chain_id else ()):
+        if chain.blockchain_id != chain_id:
+            continue
+        for position, rpc in enumerate(chain.rpc):
             endpoint = api_endpoint(rpc, ChainApi.PROPOSERVM)
             if endpoint is not None:
                 yield _ProposerVM(chain_id, f"evm-chains[{place}].rpc[{position}]", endpoint, "")
@@ -392,8 +362,8 @@ def _report_chains(runs: Mapping[ChainID, Mapping[str, bool]]) -> Iterator[Findi
         )
         yield Finding(Grade.GOOD, text, detail={"blockchainIds": list(map(id_text, everywhere))})
     for chain_id, nodes in runs.items():
-        has_it = [name for name, is_run in nodes.items() if is_run]
-        lacks_it = [name for name, is_run in nodes.items() if not is_run]
+        has_it = [name for name, has_api in nodes.items() if has_api]
+        lacks_it = [name for name, has_api in nodes.items() if not has_api]
         detail = {"blockchainId": id_text(chain_id), "nodes": has_it, "nodesWithout": lacks_it}
         if not has_it:
             text = (
@@ -408,10 +378,8 @@ def _report_chains(runs: Mapping[ChainID, Mapping[str, bool]]) -> Iterator[Findi
         elif lacks_it:
             where = f"is on {_shorten(has_it)}, not on {_shorten(lacks_it)}"
             text = f"the proposervm API of chain {id_text(chain_id)} {where}"
-            advice = (
-                "its epochs are known as long as"
-                f" {'one of these' if len(has_it) > 1 else has_it[0]} answers"
-            )
+            nodes_text = "one of these" if len(has_it) > 1 else has_it[0]
+            advice = f"its epochs are known as long as {nodes_text} answers"
             yield Finding(Grade.GOOD, text, advice, detail)
 
 
@@ -446,12 +414,10 @@ async def _heights(pool: NodePool[int]) -> list[int | None]:
     """Return the height of a chain at each node; None if the node does not report it."""
 
     async def height(node: PoolNode) -> int | None:
+        if not node.is_verified:
+            return None
         try:
-            return (
-                await pool.identity.read_height(node.node, _HEIGHT_TIMEOUT_S)
-                if node.is_verified
-                else None
-            )
+            return await pool.identity.read_height(node.node, _HEIGHT_TIMEOUT_S)
         except CallFailure:
             return None
 
@@ -464,35 +430,22 @@ def _check_gateway_node(
     setting = f"gateway-nodes[{node.position}]"
     where = f"{setting} {node.display}"
     if node.failure is not None:
-        return [
-            Finding(
-                Grade.WARNING, f"{where}: {node.failure}", _GATEWAY_ADVICE, {"setting": setting}
-            )
-        ]
-    heights_by_name = {chain.name: of_nodes[node.position] for chain, of_nodes in heights.items()}
-    heights_text = ", ".join(
-        f"{chain} {height}" for chain, height in heights_by_name.items() if height is not None
-    )
-    detail = {
-        "setting": setting,
-        "heights": {
-            chain: str(height) for chain, height in heights_by_name.items() if height is not None
-        },
-    }
-    findings = [
-        Finding(Grade.GOOD, f"{where} answers: heights {heights_text or 'unknown'}", detail=detail)
-    ]
-    for chain, of_nodes in heights.items():
-        height, tip = of_nodes[node.position], max((height or 0 for height in of_nodes), default=0)
+        text, detail = f"{where}: {node.failure}", {"setting": setting}
+        return [Finding(Grade.WARNING, text, _GATEWAY_ADVICE, detail)]
+    reported: dict[str, str] = {}
+    remarks: list[Finding] = []
+    for chain, heights_of_nodes in heights.items():
+        name, height = f"{chain.name}-Chain", heights_of_nodes[node.position]
         if height is None:
-            findings.append(
-                Finding(
-                    Grade.WARNING,
-                    f"{where} reports no height of the {chain.name}-Chain",
-                    _NO_HEIGHT,
-                )
-            )
-        elif tip - height > MAX_LAGGING_BLOCKS:
-            behind = f"{where} is {tip - height} blocks behind the others on the {chain.name}-Chain"
-            findings.append(Finding(Grade.WARNING, behind, _BEHIND))
-    return findings
+            text = f"{where} reports no height of the {name}"
+            remarks.append(Finding(Grade.WARNING, text, _NO_HEIGHT))
+            continue
+        reported[chain.name] = str(height)
+        lag = max(other or 0 for other in heights_of_nodes) - height
+        if lag > MAX_LAGGING_BLOCKS:
+            text = f"{where} is {lag} blocks behind the others on the {name}"
+            remarks.append(Finding(Grade.WARNING, text, _BEHIND))
+    heights_text = ", ".join(f"{chain} {height}" for chain, height in reported.items())
+    text = f"{where} answers: heights {heights_text or 'unknown'}"
+    response = Finding(Grade.GOOD, text, detail={"setting": setting, "heights": reported})
+    return [response, *remarks]
