@@ -3,14 +3,15 @@
 Each package has its own errors.
 
 ```
-WarpsealError                 code, HTTP status, reference text and Retry-After are attributes of the class
+WarpsealError        its class has code, HTTP status, reference text and Retry-After
     InternalError
-    InvalidRequest            a field of the request: api/signing, api/data, aggregation, delivery, l1, messages
-    ...                       api/http (HTTP, limits, keys), api/data, aggregation (quorums), validators (chains,
-                              heights), upstream (nodes), delivery, l1, messages, store, index,
-                              usage
-StartupError                  the program cannot start
-CallRefused                   a JSON-RPC error of the node API
+    InvalidRequest   a field of the request: api/signing, api/data, aggregation, delivery, l1,
+                     messages
+    ...              api/http (HTTP, limits, keys), api/data, aggregation (quorums), validators
+                     (chains, heights), upstream (nodes), delivery, l1, messages, store, index,
+                     usage
+StartupError         the program cannot start
+CallRefused          a JSON-RPC error of the node API
 ```
 
 A new error is a class in its package's `errors.py`, and a row in docs/errors.md; a test compares

@@ -256,7 +256,7 @@ _PEER_LIMITS: Final = "the limits of one peer are fixed"
 
 # Keys that earlier versions had, each with the sentence that says what replaced it.
 REMOVED_KEYS: Final[Mapping[str, str]] = {
-    "buffer-wait-seconds": "the quorum buffer is waited for 2 seconds",
+    "buffer-wait-seconds": "a request waits 2 seconds for the quorum buffer",
     "client-address-header": (
         "trusted-proxies append the address of their client to X-Forwarded-For"
     ),

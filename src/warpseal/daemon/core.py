@@ -132,7 +132,7 @@ class Core:
     def keep_running(
         self, tasks: asyncio.TaskGroup, part: str, run: Callable[[], Awaitable[object]]
     ) -> None:
-        """Run a part that signing does not need, until it returns; after an error it starts again."""
+        """Run a part that signing does not need until it returns, again after each error."""
         tasks.create_task(self.background.keep_running(part, run))
 
 

@@ -11,7 +11,7 @@ from warpseal.resources.evm import ErcType
 
 
 class InvalidPageToken(InvalidRequest):
-    """A page token is none that this service gave out for this path."""
+    """This service did not issue the page token, or not for this path."""
 
     code = "invalid_page_token"
 

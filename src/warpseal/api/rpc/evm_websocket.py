@@ -181,7 +181,7 @@ class _ProxySession:
         await self._forward(request, read_at)
 
     async def _forward(self, request: RequestBody, read_at: float) -> None:
-        """Send calls to the client's own node, or as HTTP calls if one of them must not go there."""
+        """Send calls to the client's own node, or by HTTP if one of them must not go there."""
         calls = request.calls
         if not all(map(self._is_for_own_node, calls)):
             await self._forward_by_http(request, read_at)

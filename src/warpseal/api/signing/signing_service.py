@@ -1,6 +1,4 @@
-"""The services that sign messages, as the endpoints and gRPC use them: one object behind the gate of
-signing.
-"""
+"""What endpoints and gRPC use to sign messages: one object behind the gate of signing."""
 
 from __future__ import annotations
 

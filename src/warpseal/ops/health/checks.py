@@ -548,8 +548,7 @@ def _upgrade_check(network: PeerNetwork, upgrades: UpgradeWatch) -> HealthCheck:
         for name, unix_s in upgrades.untested().items():
             at = rfc3339(unix_s)
             text = (
-                f"the network upgrade {name} of {at} is none that this version of Warpseal was"
-                " tested with"
+                f"this version of Warpseal was not tested with the network upgrade {name} of {at}"
             )
             yield Finding(Grade.WARNING, text, _UPGRADE_ADVICE, {"upgrade": name, "time": at})
         unknown = network.unknown_upgrade_time()
