@@ -163,7 +163,7 @@ class DeliveryService:
     async def _sign_recent(
         self, request: DeliveryRequest, destination: Destination, deadline: float
     ) -> Delivery[Aggregation] | None:
-        """Return the delivery of an equal request of late, if it still holds; None otherwise.
+        """Return the delivery of an earlier equal request, if it still holds; None otherwise.
 
         It holds if the aggregation returns the same message from the same set at the same
         destination: then the report is the same as well, and need not be made again.

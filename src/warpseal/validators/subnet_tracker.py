@@ -65,7 +65,7 @@ class SubnetReadiness(Struct, frozen=True):
 
     @property
     def keyless(self) -> int:
-        """Return the weight without a BLS key: inactive L1 validators and legacy validators."""
+        """Weight without a BLS key: that of inactive L1 validators and of legacy validators."""
         return self.total - self.connected - sum(validator.weight for validator in self.missing)
 
     @property
@@ -334,7 +334,8 @@ class SubnetTracker:
     def _failure(self, subnet: TrackedSubnet) -> str | None:
         """Return why the set of a subnet cannot be read; None if it could be a short time ago.
 
-        Without a fresh height none can be, which is reported once.
+        Returns None while the height is stale: no set can be read then, and the height's own
+        check reports it.
         """
         since = subnet.failing_since
         is_stale = since is not None and self._now() - since >= self._settings.height_stale_after_s
