@@ -1,4 +1,4 @@
-"""Signing for a destination, and the preflight of a signed message."""
+"""Destinations as their nodes see them, signing for them, and the preflight of a message."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ from warpseal.delivery.service import DeliveryService
 from warpseal.delivery.statement import StatementChecker
 from warpseal.forwarding.evm.methods import DenyList
 from warpseal.warp.ids import ChainID
+
+
+@asynccontextmanager
+async def open_destinations(
+    core: Core, tasks: asyncio.TaskGroup, validators: ValidatorNetwork
+) -> AsyncIterator[Destinations]:
+    """Look destinations up on request."""
+    configured = frozenset(chain.blockchain_id for chain in core.config.node.evm_chains)
+    yield Destinations(
+        core.upstream, validators.chains, validators.epochs, core.network_id, configured
+    )
 
 
 @asynccontextmanager

@@ -181,7 +181,7 @@ SUBSYSTEMS: Final = (
     Subsystem("events", "events", Stage.SIGNING),
     Subsystem("validators", "validators", Stage.SIGNING),
     Subsystem("signing", "signing", Stage.SIGNING, ("validators", "events")),
-    Subsystem("destinations", "destinations", Stage.SIGNING, ("validators",)),
+    Subsystem("destinations", "delivery", Stage.SIGNING, ("validators",)),
     Subsystem(
         "l1", "l1", Stage.SIGNING, ("validators", "signing", "destinations", "events", "evm_api")
     ),
