@@ -103,8 +103,8 @@ def missing_rows(
     missing: dict[str, list[dict[str, Any]]] = {}
     for name, rows in before.items():
         columns = list(rows[0]) if rows else []
-        kept = [{column: row.get(column) for column in columns} for row in after.get(name, [])]
-        missing[name] = [row for row in rows if row not in kept]
+        new_rows = [{column: row.get(column) for column in columns} for row in after.get(name, [])]
+        missing[name] = [row for row in rows if row not in new_rows]
     return {name: rows for name, rows in missing.items() if rows}
 
 

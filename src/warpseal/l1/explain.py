@@ -166,7 +166,7 @@ class ExplainedCheck(Resource, frozen=True, gc=False, kw_only=True):
 
 
 class Explanation(Resource, frozen=True, gc=False, kw_only=True):
-    """The plan for signing a transaction's message, as far as known, with every check in order.
+    """The plan for signing a transaction's message, up to the first unknown step, with its checks.
 
     truth: result of the check of the statement.
     inactive: inactive L1 validators, heaviest first.

@@ -104,7 +104,7 @@ class _Question(Struct, Generic[T]):
 
     def error(self) -> WarpsealError | RpcRefusal:
         """Return the error of a question on whose reply too few nodes agree."""
-        # A difference comes first: it may show a liar, and no other error tells the operator so.
+        # A difference comes first: it may show a liar, which no other error reports.
         classes = make_reply_classes(self.replies, self.compare)
         if len(classes) > 1:
             return NodesDisagree(self.method, self.quorum, classes, self.attempts)

@@ -44,7 +44,8 @@ ParameterKind = Literal[
 Admission = Literal["data", "metrics", "usage", "admin"]
 """The callers that are admitted.
 
-data, metrics: Every caller within the limits of `/v1`, or of those of the Metrics API.
+data: Every caller within the rate limits of `/v1`.
+metrics: Every caller within the rate limits of the Metrics API.
 usage: Readers of the usage.
 admin: Callers with the admin token.
 """

@@ -34,7 +34,7 @@ class PageQuery(msgspec.Struct, frozen=True, array_like=True, tag=_VERSION):
     """A request for a page, and the content of a token.
 
     subject: the item that the path names, in its canonical spelling.
-    values: the parameters of the request, without those of paging.
+    values: parameters of the request other than page size and page token.
     size: number of items on a page.
     position: position of the item behind which the page begins; None for the first page.
     expires_at: expiry of the token, unix seconds.

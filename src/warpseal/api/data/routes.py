@@ -35,7 +35,7 @@ class DataApi:
 
     gate: the gate at which requests wait for the services.
     settings: settings of the API port.
-    data: settings of the Data API, among them those of the CorsMiddleware that must wrap the app.
+    data: settings of the Data API, which also configure the CorsMiddleware around the app.
     access: the check of callers, which guards other routes as well.
     event_streams: the streams of events, by gRPC as well.
     now: clock of unix seconds.

@@ -22,7 +22,7 @@ class ErrorDetail(Resource, frozen=True, gc=False, kw_only=True):
 
     Each code has some of these keys, or none; see docs/errors.md.
 
-    verdict to hints: of a missed quorum.
+    The fields from `verdict` to `hints` describe a missed quorum.
     counts: missing validators by reason.
     validators: the heaviest ones.
     """

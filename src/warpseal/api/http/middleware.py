@@ -171,7 +171,7 @@ def end_trace(trace: Trace, scope: Scope, name: str, status: int) -> None:
 class ErrorMiddleware:
     """Wraps an app and answers its errors; a disconnected client gets no response.
 
-    dialect: None: that of the path.
+    dialect: dialect of the errors; None means the dialect of the path.
     """
 
     def __init__(self, app: ASGIApp, dialect: Dialect | None = None) -> None:

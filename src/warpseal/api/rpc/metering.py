@@ -223,7 +223,7 @@ class MeteredRequest:
     def _errors_of(self, body: bytes) -> Sequence[CallError | None] | None:
         """Return the errors of the calls, from the daemon's responses or else from a body.
 
-        None: no call has an error, or the status tells the outcome of all.
+        Returns None if no call has an error, or if the status is the outcome of all calls.
         """
         if self._status >= _FIRST_ERROR_STATUS or not self.calls:
             return None

@@ -50,7 +50,7 @@ class Decompressor:
             raise ZstdError(f"{declared} bytes are declared, of at most {self._max_bytes}")
         # A decompressor ends with its frame.
         decompressor = zstd.ZstdDecompressor(options=self._options)
-        # The byte beyond the limit tells a content that is too large from one that is complete.
+        # The byte beyond the limit separates content that is too large from complete content.
         content: bytes = decompressor.decompress(frame, self._max_bytes + 1)
         if len(content) > self._max_bytes:
             raise ZstdError(f"the content has more than {self._max_bytes} bytes")
