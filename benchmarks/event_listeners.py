@@ -25,19 +25,17 @@ from pathlib import Path
 
 import uvloop
 from grpc import aio
+from msgspec.structs import replace
 
-from benchmarks.index_made_up import PARAMS
-from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
+from benchmarks.index_server import build_needs, serve_data_api
 from benchmarks.load import RECEIVE_BYTES, STALLED_S, LoadFailed
 from benchmarks.process import Process, allow_many_sockets, running
 from benchmarks.report import Aim, Figure, Report, quantile
 from warpseal.api.data.routes import MAX_LISTENERS, MAX_LISTENERS_PER_CLIENT
-from warpseal.api.data.services import DataServices
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.events.feed import EventFeed
 from warpseal.pb import warpseal_pb2 as pb
 from warpseal.pb.warpseal_pb2_grpc import WarpsealStub
-from warpseal.resources.chains import PrimaryChains
 from warpseal.store.event_rows import NewEvent, event_name
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
@@ -199,12 +197,8 @@ async def _serve(folder: Path) -> None:
             writer.close()
 
         await asyncio.start_unix_server(add, folder / _CONTROL)
-        chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
-        feed = EventFeed(store.events)
-        await serve_data_api(
-            DataServices(PARAMS.network_id, chains, None, QuietNode(), KnownKeys(), events=feed),
-            has_grpc=True,
-        )
+        needs = replace(build_needs(), feed=EventFeed(store.events))
+        await serve_data_api(needs, has_grpc=True)
 
 
 def _new_event(number: int) -> NewEvent:

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from msgspec.structs import replace
 
 from benchmarks.evm_index_made_up import CHAIN_ID, MESSAGE_CHAINS
-from benchmarks.index_made_up import PARAMS
-from benchmarks.index_server import KnownKeys, QuietNode, serve_data_api
+from benchmarks.index_server import build_needs, serve_data_api
 from warpseal.api.data.evm_chains import EvmChainDirectory, EvmChainService
-from warpseal.api.data.services import DataServices
 from warpseal.cli.serve import GC_THRESHOLDS
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.reader import EvmIndex
 from warpseal.index.settings import IndexSettings
-from warpseal.resources.chains import PrimaryChains
 from warpseal.store.url import StoreUrl
 from warpseal.upstream.endpoint import EvmChain, EvmIndexing
 from warpseal.usage.database import METRICS_NAME, MetricsDatabase
@@ -56,17 +54,8 @@ async def serve(settings: IndexSettings, folder: Path, chain_ids: Sequence[Chain
             await stack.enter_async_context(index)
             entry = EvmChain(chain_id, (), index=EvmIndexing(has_holders=True))
             chains.add(EvmChainService(entry, nodes, index))
-        primary = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
-        services = DataServices(
-            PARAMS.network_id,
-            primary,
-            None,
-            QuietNode(),
-            KnownKeys(),
-            evm=chains,
-            metrics_database=metrics,
-        )
-        await serve_data_api(services)
+        needs = replace(build_needs(), evm=chains, metrics_database=metrics)
+        await serve_data_api(needs)
 
 
 def main() -> None:

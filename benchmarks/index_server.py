@@ -18,8 +18,10 @@ import uvloop
 
 from benchmarks.index_made_up import PARAMS
 from warpseal.aggregation.settings import AggregationSettings
+from warpseal.api.data.endpoint_needs import EndpointNeeds, EphemeralKeys
+from warpseal.api.data.evm_chains import EvmChainDirectory
+from warpseal.api.data.network import AvalancheNetwork
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataServices, EphemeralKeys
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.grpc.calls import GrpcCalls
 from warpseal.api.grpc.server import GrpcServer
@@ -42,12 +44,16 @@ from warpseal.index.settings import IndexSettings
 from warpseal.metrics.registry import Metrics
 from warpseal.ops.health.registry import HealthRegistry
 from warpseal.ops.settings import HealthSettings
+from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.blocks import Blockchain
 from warpseal.resources.chains import PrimaryChains
 from warpseal.resources.interfaces import Connectivity
-from warpseal.resources.text import NetworkText
 from warpseal.resources.transactions import Validation
 from warpseal.runtime.process import running
+from warpseal.store.database import Database
+from warpseal.store.settings import StoreSettings
+from warpseal.store.signing_blocks import SigningBlocks
+from warpseal.store.url import OFF
 from warpseal.warp.ids import ChainID, NodeID
 
 TOKEN_KEY: Final = b"k" * 32
@@ -90,27 +96,33 @@ class NoStatus:
 
 async def serve(settings: IndexSettings) -> None:
     """Answer until SIGTERM."""
-    chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
-    text = NetworkText(PARAMS.network_id, chains)
+    needs = build_needs()
     async with (
-        Index(index_url(settings, None), text, settings) as index,
+        Index(index_url(settings, None), needs.network.text, settings) as index,
         asyncio.TaskGroup() as tasks,
     ):
+        needs.network.index = index
         fresh = tasks.create_task(index.run())
-        await serve_data_api(
-            DataServices(PARAMS.network_id, chains, index, QuietNode(), KnownKeys())
-        )
+        await serve_data_api(needs)
         fresh.cancel()
 
 
-async def serve_data_api(services: DataServices, *, has_grpc: bool = False) -> None:
+def build_needs() -> EndpointNeeds:
+    """Return what endpoints need, without an index, with a node that answers at once."""
+    chains = PrimaryChains(PARAMS.x_chain_id, PARAMS.c_chain_id)
+    network = AvalancheNetwork(PARAMS.network_id, chains, QuietNode(), ChainAliases())
+    signing_blocks = SigningBlocks(Database(StoreSettings(url=OFF)))
+    return EndpointNeeds(network, EvmChainDirectory(), KnownKeys(), signing_blocks)
+
+
+async def serve_data_api(needs: EndpointNeeds, *, has_grpc: bool = False) -> None:
     """Print the URL, and the address of gRPC if it is served; then answer until SIGTERM."""
     # Clients name addresses of their own, since each one may have only some listeners.
     api_settings = ApiSettings(
         "127.0.0.1", 0, trusted_proxies=(ip_network("127.0.0.1"),) if has_grpc else ()
     )
     data_settings, metrics = DataApiSettings(), Metrics()
-    signing, data = StartupGate[SigningService](), StartupGate[DataServices]()
+    signing, data = StartupGate[SigningService](), StartupGate[EndpointNeeds]()
     data_api = DataApi(data, api_settings, data_settings)
     aggregator = AggregatorEndpoints(signing, api_settings, metrics)
     status = StatusEndpoints(NoStatus(), api_settings, AllowedHosts(()), 0, asyncio.Event())
@@ -118,7 +130,7 @@ async def serve_data_api(services: DataServices, *, has_grpc: bool = False) -> N
     app = api_app(aggregator, probes, status, data_api, api_settings, metrics)
     server = HttpServer(app, Listener(api_settings.api_host, 0), api_settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)
-    data.open(services)
+    data.open(needs)
     if not has_grpc:
         print(server.url, flush=True)
         await server.run()

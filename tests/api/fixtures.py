@@ -16,8 +16,8 @@ from starlette.types import ASGIApp
 from tests.eventually import TIMEOUT_S
 from tests.ops.health.subnets import FakeSubnets
 from warpseal.aggregation.service import Aggregation, AggregationRequest, SignedRequest
+from warpseal.api.data.endpoint_needs import EndpointNeeds
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.allowed_hosts import AllowedHosts
 from warpseal.api.http.listener import Listener
@@ -311,7 +311,7 @@ class ApiSetup:
 
     settings: ApiSettings = SETTINGS
     data: DataApiSettings = field(default_factory=DataApiSettings)
-    data_services: DataServices | None = None
+    data_needs: EndpointNeeds | None = None
     network_id: int | None = NETWORK_ID
     aggregator: ScriptedAggregator = field(default_factory=ScriptedAggregator)
     l1_messages: ScriptedL1Messages = field(default_factory=ScriptedL1Messages)
@@ -339,9 +339,9 @@ class ApiSetup:
         self.probes = probes = ProbeEndpoints(self._checks(), fields, self.counted)
         if self.network_id is not None:
             self.open(self.network_id)
-        gate = StartupGate[DataServices]()
-        if self.data_services is not None:
-            gate.open(self.data_services)
+        gate = StartupGate[EndpointNeeds]()
+        if self.data_needs is not None:
+            gate.open(self.data_needs)
         return aggregator, probes, DataApi(gate, self.settings, self.data, stopping=self.stopping)
 
     def app(self, parts: ApiParts | None = None) -> ASGIApp:

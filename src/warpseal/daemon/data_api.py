@@ -9,11 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from warpseal.api.data.contract_info import CONTRACTS_FOLDER, ContractInfoFolder
+from warpseal.api.data.endpoint_needs import EndpointNeeds, EphemeralKeys
 from warpseal.api.data.evm_chains import EvmChainDirectory
-from warpseal.api.data.services import DataServices, EphemeralKeys
+from warpseal.api.data.network import AvalancheNetwork
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.daemon.core import Core
 from warpseal.daemon.events import Events
@@ -21,7 +20,6 @@ from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.validators import ValidatorNetwork
 from warpseal.indexer.status import IndexStatus
 from warpseal.prices.sources import AvaxPrices, PriceSource
-from warpseal.resources.text import NetworkText
 from warpseal.runtime.retry import Backoff, Retrier
 from warpseal.upstream.errors import NodeUnavailable
 
@@ -52,7 +50,7 @@ async def open_contracts(
 async def open_data_api(
     core: Core,
     tasks: asyncio.TaskGroup,
-    data_gate: StartupGate[DataServices],
+    data_gate: StartupGate[EndpointNeeds],
     node_api: NodeApi,
     prices: Sequence[PriceSource],
     usage: Usage | None,
@@ -66,39 +64,46 @@ async def open_data_api(
 ) -> AsyncIterator[None]:
     """Open the Data API in the background."""
 
-    async def build() -> DataServices:
+    async def build() -> EndpointNeeds:
         view = core.upstream.view
         chains = await view.primary_chains(core.network_id)
-        return DataServices(
-            network_id=core.network_id,
-            chains=chains,
-            index=None,
-            node=view,
-            key_store=core.store.api_keys if core.has_store else EphemeralKeys(),
-            prices=(
-                AvaxPrices(await view.staking_asset(core.network_id), prices) if prices else None
-            ),
-            aliases=node_api.aliases,
+        network = AvalancheNetwork(
+            core.network_id,
+            chains,
+            view,
+            node_api.aliases,
+            index_status.index,
+            frozenset(core.config.indexer.chains),
+        )
+        if index_status.index is not None:
+            index_status.index.text = network.text
+        avax_prices = None
+        if prices:
+            avax_prices = AvaxPrices(await view.staking_asset(core.network_id), prices)
+        return EndpointNeeds(
+            network=network,
             evm=contracts,
-            uptime_source=validators.uptime,
-            metrics_database=None if usage is None else usage.database,
-            usage=None if usage is None else usage.source,
-            forecasts=forecast,
-            events=events.feed,
+            key_store=core.store.api_keys if core.has_store else EphemeralKeys(),
             signing_blocks=core.store.signing_blocks,
-            icm=icm,
+            metrics_database=None if usage is None else usage.database,
+            prices=avax_prices,
+            uptimes=validators.uptime,
+            forecasts=forecast,
+            obstacles=icm,
+            usage=None if usage is None else usage.source,
+            feed=events.feed,
         )
 
     async def run() -> None:
         """Open the gate once the primary chains have their ids: at once on public networks."""
         on_failure = partial(_note_failure, data_gate)
         retrier = Retrier(_BACKOFF, {NodeUnavailable: "nodes"}, on_failure)
-        services = await retrier.call(build)
+        needs = await retrier.call(build)
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as parts:
             if evm_index is not None:
-                await stack.enter_async_context(evm_index.opened(services.chains))
+                await stack.enter_async_context(evm_index.opened(needs.network.chains))
                 core.keep_running(parts, "L1s of a node", evm_index.find_l1s)
-            data_gate.open(_with_index(core, services, index_status))
+            data_gate.open(needs)
             # The indexes of EVM chains stay open.
             await asyncio.Event().wait()
 
@@ -106,15 +111,6 @@ async def open_data_api(
     yield
 
 
-def _note_failure(gate: StartupGate[DataServices], error: Exception, delay_s: float) -> None:
+def _note_failure(gate: StartupGate[EndpointNeeds], error: Exception, delay_s: float) -> None:
     assert isinstance(error, NodeUnavailable)
     gate.unavailable(error)
-
-
-def _with_index(core: Core, services: DataServices, index_status: IndexStatus) -> DataServices:
-    """Return the services with the index of the primary chains, if there is one."""
-    index = index_status.index
-    if index is None:
-        return services
-    index.text = NetworkText(services.network_id, services.chains)
-    return replace(services, index=index, indexed=frozenset(core.config.indexer.chains))

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import Struct
 from starlette.types import ASGIApp
 
+from warpseal.api.data.endpoint_needs import EndpointNeeds
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataServices
 from warpseal.api.http.access import UsageAccess
 from warpseal.api.http.allowed_hosts import AllowedHosts
 from warpseal.api.http.listener import Listener
@@ -57,7 +57,7 @@ async def open_ports(
     stopping: set when the daemon stops.
     """
     registries, timeout_s = Registries(config, loggers), config.aggregation.default_timeout_s
-    signing, data = StartupGate[SigningService](timeout_s), StartupGate[DataServices](timeout_s)
+    signing, data = StartupGate[SigningService](timeout_s), StartupGate[EndpointNeeds](timeout_s)
     registries.starting_gates += (signing, data)
     usage_access = UsageAccess(config.usage.readers, config.node_api.admin_token)
     data_api = DataApi(

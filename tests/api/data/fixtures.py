@@ -19,9 +19,10 @@ from starlette.types import ASGIApp
 from tests.api.data import samples
 from tests.api.data.memory_index import MemoryIndex, MemoryNode
 from tests.api.fixtures import SETTINGS, serving
+from warpseal.api.data.endpoint_needs import EndpointNeeds, KeyStore
 from warpseal.api.data.evm_chains import EvmChainDirectory
+from warpseal.api.data.network import AvalancheNetwork
 from warpseal.api.data.routes import DataApi
-from warpseal.api.data.services import DataServices, KeyStore
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import UsageAccess
 from warpseal.api.http.cors import CorsMiddleware
@@ -36,7 +37,10 @@ from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.interfaces import AssetPrices, UptimeSource
 from warpseal.store.api_key import ApiKey
+from warpseal.store.database import Database
+from warpseal.store.settings import StoreSettings
 from warpseal.store.signing_blocks import SigningBlocks
+from warpseal.store.url import OFF
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.source import UsageSource
 from warpseal.validators.forecast.service import ForecastService
@@ -100,27 +104,19 @@ class DataApiSetup:
     metrics: MetricsDatabase | None = None
     usage: UsageSource | None = None
     usage_access: UsageAccess = field(default_factory=UsageAccess)
-    aliases: ChainAliases | None = None
+    aliases: ChainAliases = field(default_factory=ChainAliases)
     forecasts: ForecastService | None = None
     events: EventFeed | None = None
     icm: MessageObstacles | None = None
-    signing_blocks: SigningBlocks | None = None
+    signing_blocks: SigningBlocks = field(
+        default_factory=lambda: SigningBlocks(Database(StoreSettings(url=OFF)))
+    )
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def app(self) -> ASGIApp:
-        gate = StartupGate[DataServices](timeout_s=0.05)
+        gate = StartupGate[EndpointNeeds](timeout_s=0.05)
         if self.is_open:
-            services = DataServices(
-                self.network_id, samples.CHAINS, self.index, self.node, self.key_store, self.prices
-            )
-            services = replace(
-                services, uptime_source=self.uptime_source, indexed=self.indexed, evm=self.evm
-            )
-            services = replace(
-                services, metrics_database=self.metrics, usage=self.usage, aliases=self.aliases
-            )
-            services = replace(services, forecasts=self.forecasts, events=self.events, icm=self.icm)
-            gate.open(replace(services, signing_blocks=self.signing_blocks))
+            gate.open(self.needs())
         api = DataApi(
             gate,
             self.settings,
@@ -143,6 +139,24 @@ class DataApiSetup:
                 Middleware(ErrorMiddleware),
             ],
             exception_handlers={404: _no_such_route},
+        )
+
+    def needs(self) -> EndpointNeeds:
+        network = AvalancheNetwork(
+            self.network_id, samples.CHAINS, self.node, self.aliases, self.index, self.indexed
+        )
+        return EndpointNeeds(
+            network=network,
+            evm=self.evm,
+            key_store=self.key_store,
+            signing_blocks=self.signing_blocks,
+            metrics_database=self.metrics,
+            prices=self.prices,
+            uptimes=self.uptime_source,
+            forecasts=self.forecasts,
+            obstacles=self.icm,
+            usage=self.usage,
+            feed=self.events,
         )
 
     def with_settings(self, **changes: Any) -> DataApiSetup:

@@ -5,7 +5,7 @@ before.
 from __future__ import annotations
 
 import re
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Any, get_args
 
 import msgspec
@@ -15,6 +15,7 @@ from starlette.routing import Match
 from tests.api.data import samples as s
 from tests.api.data.endpoints_table import PAGE, replace_endpoints_table
 from tests.api.data.fixtures import NETWORK, P_BLOCKS, P_TXS, DataApiSetup, client_of, get, indexed
+from warpseal.api.data.endpoint_needs import EndpointNeeds
 from warpseal.api.data.endpoints import ENDPOINTS, EndpointRow, PageBody, ParameterKind, load
 from warpseal.api.data.pages import body_classes
 from warpseal.api.data.parameters import KINDS
@@ -32,6 +33,14 @@ def test_a_row_names_a_handler_a_context_and_bodies_that_exist(endpoint: Endpoin
     if endpoint.context:
         assert issubclass(load(endpoint.context), RequestContext)
     assert all(issubclass(body, msgspec.Struct) for body in body_classes(endpoint))
+
+
+@EVERY_ENDPOINT
+def test_a_handler_takes_the_objects_that_its_row_needs(endpoint: EndpointRow) -> None:
+    _, *parameters = signature(load(endpoint.handler)).parameters.values()
+    assert tuple(parameter.name for parameter in parameters) == endpoint.needs
+    for parameter in parameters:
+        assert parameter.annotation == EndpointNeeds.__annotations__[parameter.name]
 
 
 @EVERY_ENDPOINT

@@ -26,6 +26,7 @@ from tests.api.data.fixtures import (
 )
 from tests.store.fixtures import PATIENCE_S, sqlite_url, store_at
 from warpseal.api.data import page_tokens
+from warpseal.api.data.endpoint_needs import EphemeralKeys
 from warpseal.api.data.endpoints import find_endpoint
 from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.api.data.page_tokens import (
@@ -35,7 +36,6 @@ from warpseal.api.data.page_tokens import (
     PageTokens,
     check_unchanged,
 )
-from warpseal.api.data.services import EphemeralKeys
 from warpseal.chains.ids import bech32_text
 from warpseal.warp.ids import id_text
 

@@ -23,7 +23,6 @@ from grpc import StatusCode, aio, ssl_channel_credentials
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from tests.api.data import samples
 from tests.api.data.fixtures import DataApiSetup
 from tests.api.fixtures import (
     DESTINATION,
@@ -43,7 +42,6 @@ from tests.store.test_events import new_event
 from tests.test_errors import SAMPLES
 from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.api.data.routes import MAX_LISTENERS_PER_CLIENT
-from warpseal.api.data.services import DataServices
 from warpseal.api.grpc import calls as grpc_calls
 from warpseal.api.grpc.calls import GrpcCalls
 from warpseal.api.grpc.server import _MIN_PING_INTERVAL_MS, DETAILS_KEY, GrpcServer, error_status
@@ -456,11 +454,9 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 def setup_of(store: Store | None, **settings: Any) -> ApiSetup:
-    api, events = DataApiSetup(), None if store is None else EventFeed(store.events)
-    services = DataServices(
-        api.network_id, samples.CHAINS, None, api.node, api.key_store, events=events
-    )
-    return ApiSetup(settings=replace(SETTINGS, **settings), data_services=services)
+    feed = None if store is None else EventFeed(store.events)
+    needs = DataApiSetup(index=None, events=feed).needs()
+    return ApiSetup(settings=replace(SETTINGS, **settings), data_needs=needs)
 
 
 async def add(store: Store, *numbers: int) -> None:

@@ -18,7 +18,7 @@ from tests.api.data.fixtures import (
     MemoryKeyStore,
     client_of,
 )
-from warpseal.api.data.services import EphemeralKeys
+from warpseal.api.data.endpoint_needs import EphemeralKeys
 from warpseal.api.http.access import KEY_TTL_S, ApiAccess
 from warpseal.api.http.clients import client_network
 from warpseal.api.http.errors import RateLimited

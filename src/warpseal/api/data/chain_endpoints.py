@@ -87,16 +87,16 @@ async def list_chain_ids(context: PrimaryNetworkContext) -> Response:
     context.require_fresh(PrimaryChain)
     name = ADDRESSES.name
     values: dict[str, Any] = context.parameters()
-    parsed = {
-        text: parse_address_parameter(name, text, context.text.prefix) for text in values[name]
-    }
+    network_text = context.network.text
+    prefix = network_text.prefix
+    parsed = {text: parse_address_parameter(name, text, prefix) for text in values[name]}
     addresses = tuple(Address(raw) for raw, is_account in parsed.values() if not is_account)
     accounts = tuple(raw for raw, is_account in parsed.values() if is_account)
     of_addresses, of_accounts = await index.chains_of(addresses, accounts)
     entries = []
     for text, (raw, is_account) in parsed.items():
         touched = (of_accounts if is_account else of_addresses).get(Address(raw), frozenset())
-        ids = tuple([context.text.chain_id(chain) for chain in PrimaryChain if chain in touched])
+        ids = tuple([network_text.chain_id(chain) for chain in PrimaryChain if chain in touched])
         entries.append(ChainInteraction(address=text, blockchain_ids=ids))
     return await context.respond(ChainInteractions(addresses=tuple(entries)))
 
@@ -160,17 +160,17 @@ def blockchain_details(chain: Blockchain, *, for_sdk: bool) -> BlockchainDetails
 
 async def _find_blockchain(context: PrimaryNetworkContext, chain_id: ChainID) -> Blockchain | None:
     """Ask the index, and the node for a blockchain that an incomplete index cannot have."""
-    index = context.services.index
+    index = context.network.index
     p_chain = context.progress_of(PrimaryChain.P)
     if index is None or p_chain is None:
-        return await context.services.node.blockchain(chain_id)
+        return await context.network.node.blockchain(chain_id)
     context.require_fresh([PrimaryChain.P])
     blockchain = await index.blockchain(chain_id)
     is_complete = not p_chain.first_height and not p_chain.lag_s(context.now)
     if blockchain is not None or is_complete:
         return blockchain
-    return await context.services.node.blockchain(chain_id)
+    return await context.network.node.blockchain(chain_id)
 
 
 def _chain_info(chain: PrimaryChain, context: PrimaryNetworkContext) -> ChainInfo:
-    return ChainInfo(chain_name=PrimaryNetworkChainName(chain.value), network=context.network)
+    return ChainInfo(chain_name=PrimaryNetworkChainName(chain.value), network=context.network_name)

@@ -101,6 +101,7 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
     endpoint has several
         if it serves several kinds of chains or dialects; it sends the first page among them.
     context: The "module:class" of the object that the handler takes.
+    needs: The handler takes these fields of EndpointNeeds behind its context.
     units: A request costs this many compute units.
     since: The first version of Warpseal that had the endpoint.
     status: A success has this HTTP status.
@@ -119,6 +120,7 @@ class EndpointRow(Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...] = ()
     bodies: tuple[PageBody | str, ...] = ()
     context: str = ""
+    needs: tuple[str, ...] = ()
     admission: Admission = "data"
     status: int = 200
     deprecated_at: int | None = None
@@ -362,6 +364,7 @@ _PRIMARY_ENDPOINTS: Final = (
         ),
         handler="api.data.staking_endpoints:list_rewards",
         context=_OF_PRIMARY,
+        needs=("prices",),
         units=100,
         since="0.1.0",
         tag=PRIMARY_NETWORK,
@@ -393,6 +396,7 @@ _PRIMARY_ENDPOINTS: Final = (
         ),
         handler="api.data.staking_endpoints:get_validator",
         context=_OF_PRIMARY,
+        needs=("uptimes",),
         units=20,
         since="0.1.0",
         tag=PRIMARY_NETWORK,
@@ -438,6 +442,7 @@ _PRIMARY_ENDPOINTS: Final = (
         bodies=("api.data.forecast_resources:Forecast",),
         handler="api.data.staking_endpoints:get_forecast",
         context=_OF_PRIMARY,
+        needs=("forecasts",),
         units=100,
         since="0.1.0",
         tag=SUBNETS,
@@ -641,6 +646,7 @@ _ICM_ENDPOINTS: Final = (
             ),
         ),
         handler="api.data.icm_endpoints:list_messages",
+        needs=("obstacles",),
         units=100,
         since="0.2.0",
         tag=ICM,
@@ -651,6 +657,7 @@ _ICM_ENDPOINTS: Final = (
         summary="An ICM message.",
         bodies=("api.data.bodies:IcmMessage",),
         handler="api.data.icm_endpoints:get_message",
+        needs=("obstacles",),
         units=10,
         since="0.2.0",
         tag=ICM,
@@ -669,6 +676,7 @@ _ICM_ENDPOINTS: Final = (
             ),
         ),
         handler="api.data.icm_endpoints:list_messages",
+        needs=("obstacles",),
         units=100,
         since="0.2.0",
         tag=ICM,
@@ -749,6 +757,7 @@ _USAGE_ENDPOINTS: Final = (
         ),
         bodies=("api.data.bodies:UsageMetrics",),
         handler="api.data.usage_endpoint:get_usage",
+        needs=("usage",),
         admission="usage",
         units=200,
         since="0.1.0",
@@ -885,6 +894,7 @@ _EVENT_ENDPOINTS: Final = (
             *EVENT_FILTERS,
         ),
         handler="api.data.event_endpoints:listen",
+        needs=("feed",),
         units=10,
         since="0.2.0",
         tag=EVENT_LOG,
@@ -895,6 +905,7 @@ _EVENT_ENDPOINTS: Final = (
         summary="All webhooks.",
         bodies=("events.webhooks:WebhookList",),
         handler="api.data.event_endpoints:list_webhooks",
+        needs=("feed",),
         admission="admin",
         units=10,
         since="0.2.0",
@@ -914,6 +925,7 @@ _EVENT_ENDPOINTS: Final = (
         ),
         bodies=("events.webhooks:Webhook",),
         handler="api.data.event_endpoints:add_webhook",
+        needs=("feed",),
         admission="admin",
         units=10,
         since="0.2.0",
@@ -927,6 +939,7 @@ _EVENT_ENDPOINTS: Final = (
         summary="Send no more events.",
         bodies=("events.webhooks:Webhook",),
         handler="api.data.event_endpoints:remove_webhook",
+        needs=("feed",),
         admission="admin",
         units=10,
         since="0.2.0",
@@ -942,6 +955,7 @@ _EVENT_ENDPOINTS: Final = (
         ),
         bodies=("events.webhooks:WebhookDelivery",),
         handler="api.data.event_endpoints:test_webhook",
+        needs=("feed",),
         admission="admin",
         units=10,
         since="0.2.0",
@@ -956,6 +970,7 @@ _SIGNING_BLOCK_ENDPOINTS: Final = (
         summary="All signing blocks.",
         bodies=("api.data.bodies:SigningBlockList",),
         handler="api.data.signing_block_endpoints:list_blocks",
+        needs=("signing_blocks",),
         admission="admin",
         units=10,
         since="0.2.0",
@@ -973,6 +988,7 @@ _SIGNING_BLOCK_ENDPOINTS: Final = (
         ),
         bodies=("store.values:SigningBlock",),
         handler="api.data.signing_block_endpoints:add",
+        needs=("signing_blocks",),
         admission="admin",
         units=10,
         since="0.2.0",
@@ -986,6 +1002,7 @@ _SIGNING_BLOCK_ENDPOINTS: Final = (
         summary="Enable signing again.",
         bodies=("store.values:SigningBlock",),
         handler="api.data.signing_block_endpoints:remove",
+        needs=("signing_blocks",),
         admission="admin",
         units=10,
         since="0.2.0",

@@ -29,12 +29,11 @@ _LAST_EVENT_ID: Final = "last-event-id"
 _MAX_URL_CHARACTERS: Final = 2_048
 
 
-async def listen(context: RequestContext) -> Response:
+async def listen(context: RequestContext, feed: EventFeed | None) -> Response:
     """GET /v1/events.
 
     A broken stream is continued by the id of its last event, which clients send by themselves.
     """
-    feed = context.services.events
     if feed is None:
         raise EventsNotEnabled
     values: dict[str, Any] = context.parameters()
@@ -63,17 +62,17 @@ async def listen(context: RequestContext) -> Response:
     return context.event_streams.respond(context.request, next_events, heartbeat)
 
 
-async def list_webhooks(context: RequestContext) -> Response:
+async def list_webhooks(context: RequestContext, feed: EventFeed | None) -> Response:
     """GET /v1/webhooks."""
-    _, rows = await _load_webhooks(context)
+    _, rows = await _load_webhooks(context, feed)
     webhooks = sorted(map(DECODER.decode, rows.values()), key=lambda webhook: webhook.created_at)
     without_secrets = [replace(webhook, secret=UNSET) for webhook in webhooks]
     return unstored_response(WebhookList(webhooks=tuple(without_secrets)))
 
 
-async def add_webhook(context: RequestContext) -> Response:
+async def add_webhook(context: RequestContext, feed: EventFeed | None) -> Response:
     """POST /v1/webhooks."""
-    feed, rows = await _load_webhooks(context)
+    feed, rows = await _load_webhooks(context, feed)
     values = await context.read_fields()
     if len(values["url"]) > _MAX_URL_CHARACTERS:
         raise InvalidRequest("url", f"expected at most {_MAX_URL_CHARACTERS} characters")
@@ -97,9 +96,9 @@ async def add_webhook(context: RequestContext) -> Response:
     return unstored_response(webhook, 201)
 
 
-async def remove_webhook(context: RequestContext) -> Response:
+async def remove_webhook(context: RequestContext, feed: EventFeed | None) -> Response:
     """DELETE /v1/webhooks/{webhookId}."""
-    feed, rows = await _load_webhooks(context)
+    feed, rows = await _load_webhooks(context, feed)
     webhook_id = context.request.path_params["webhookId"]
     # The sender may change the row in the meantime.
     while webhook_id in rows:
@@ -108,12 +107,12 @@ async def remove_webhook(context: RequestContext) -> Response:
     return unstored_response(replace(DECODER.decode(body), secret=UNSET))
 
 
-async def test_webhook(context: RequestContext) -> Response:
+async def test_webhook(context: RequestContext, feed: EventFeed | None) -> Response:
     """POST /v1/webhooks/{webhookId}:test.
 
     A success resumes the deliveries of a webhook that fails or is paused.
     """
-    feed, rows = await _load_webhooks(context)
+    feed, rows = await _load_webhooks(context, feed)
     body = rows[context.request.path_params["webhookId"]]
     webhook, policy = DECODER.decode(body), context.settings.webhook_policy
     async with checked_session(policy) as session:
@@ -124,12 +123,13 @@ async def test_webhook(context: RequestContext) -> Response:
     return unstored_response(delivery)
 
 
-async def _load_webhooks(context: RequestContext) -> tuple[EventFeed, dict[str, bytes]]:
+async def _load_webhooks(
+    context: RequestContext, feed: EventFeed | None
+) -> tuple[EventFeed, dict[str, bytes]]:
     """Return the feed, and the bodies of all webhooks by id.
 
-    Raises NotFound if the path names another webhook.
+    Raises EventsNotEnabled, and NotFound if the path names another webhook.
     """
-    feed = context.services.events
     if feed is None:
         raise EventsNotEnabled
     rows = await feed.log.exchange_webhooks()

@@ -55,7 +55,7 @@ class EvmRequestContext(RequestContext, frozen=True):
         Raises UnknownChain.
         """
         name = context.request.path_params["chainId"]
-        chain = await context.services.evm.find(name)
+        chain = await context.evm.find(name)
         if chain is None:
             raise UnknownChain(evm_name=name)
         return await cls.of_chain(context, chain)
@@ -98,7 +98,7 @@ class EvmRequestContext(RequestContext, frozen=True):
     @property
     def wording(self) -> EvmWording:
         """The wording of responses about the chain."""
-        return EvmWording(self.services.evm.contracts_of(self.chain), for_sdk=self.for_sdk)
+        return EvmWording(self.evm.contracts_of(self.chain), for_sdk=self.for_sdk)
 
     def address(self) -> bytes:
         """Return the account or contract that the path names. Raises InvalidRequest."""

@@ -69,9 +69,9 @@ async def list_chains(context: RequestContext) -> Response:
     values = context.parameters()
     network, feature = values.get("network"), values.get("feature")
     chains: list[EvmChainDetails] = []
-    if network is None or context.api_settings.serves(str(network), context.services.network_id):
+    if network is None or context.api_settings.serves(str(network), context.network.network_id):
         described = await asyncio.gather(
-            *(_describe_chain(context, chain) for chain in context.services.evm)
+            *(_describe_chain(context, chain) for chain in context.evm)
         )
         chains += described
     if feature is not None:
@@ -118,7 +118,7 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
         _platform_facts(context, chain), chain.chain_id(), _status(chain), chain.has_multicall()
     )
     info = chain.entry.info
-    is_c_chain = chain.entry.blockchain_id == context.services.chains.c
+    is_c_chain = chain.entry.blockchain_id == context.network.chains.c
     if chain_id is None and platform is not None:
         chain_id = platform.evm_chain_id
     name = _C_CHAIN_NAME if is_c_chain else ""
@@ -132,7 +132,7 @@ async def _describe_chain(context: RequestContext, chain: EvmChainService) -> Ev
     addresses = None if multicall is None else UtilityAddresses(multicall=multicall)
     is_testnet = info.is_testnet
     if is_testnet is None:
-        is_testnet = not context.services.is_mainnet
+        is_testnet = not context.network.is_mainnet
     features = () if chain.index is None else (EvmFeature.NFT_INDEXING,)
     return EvmChainDetails(
         chain_id="" if chain_id is None else str(chain_id),
@@ -210,12 +210,12 @@ async def _platform_facts(context: RequestContext, chain: EvmChainService) -> Pl
 
 
 async def _find_blockchain(context: RequestContext, chain_id: ChainID) -> Blockchain | None:
-    index = context.services.index
+    index = context.network.index
     blockchain = None
     if index is not None:
         with suppress(StoreDown):
             blockchain = await index.blockchain(chain_id)
-    return blockchain or await context.services.node.blockchain(chain_id)
+    return blockchain or await context.network.node.blockchain(chain_id)
 
 
 async def list_erc1155_transfers(context: EvmRequestContext) -> Response:
@@ -224,7 +224,7 @@ async def list_erc1155_transfers(context: EvmRequestContext) -> Response:
     query = await context.page_query(address)
     start, end = block_range_in(query.values)
     index = context.index()
-    described = context.services.evm.contracts_of(context.chain)
+    described = context.evm.contracts_of(context.chain)
     criteria = Erc1155Query(address, start, end, order_in(query.values), described.hidden)
     page = await complete_page(context, lambda: index.erc1155_transfers(criteria, query.page))
     transfers = map(context.wording.transfer, page.items)
@@ -236,7 +236,7 @@ async def list_collectibles(context: EvmRequestContext) -> Response:
     address = context.address()
     query = await context.page_query(address)
     index = context.index()
-    described = context.services.evm.contracts_of(context.chain)
+    described = context.evm.contracts_of(context.chain)
     values: Mapping[str, Any] = query.values
     criteria = CollectibleQuery(address, values.get("contractAddress"), described.hidden)
     page = await complete_page(context, lambda: index.collectibles(criteria, query.page))

@@ -45,6 +45,7 @@ from warpseal.resources.text import account_text, hex_text
 from warpseal.warp.ids import ChainID, id_text
 
 if TYPE_CHECKING:
+    from warpseal.icm.obstacles import MessageObstacles
     from warpseal.index.evm.reader import EvmIndex
 
 _NO_REWARD: Final = IcmRewardDetails(
@@ -52,7 +53,7 @@ _NO_REWARD: Final = IcmRewardDetails(
 )
 
 
-async def list_messages(context: RequestContext) -> Response:
+async def list_messages(context: RequestContext, obstacles: MessageObstacles | None) -> Response:
     """GET /v1/icm/messages, /v1/icm/addresses/{address}/messages, and both of /v1/teleporter."""
     text = context.request.path_params.get("address")
     address = None if text is None else p.read_account("address", text)
@@ -78,7 +79,7 @@ async def list_messages(context: RequestContext) -> Response:
     network = values.get("network")
     keys: Sequence[IcmKey] = ()
     more: IcmPosition | None = None
-    if network is None or context.api_settings.serves(network, context.services.network_id):
+    if network is None or context.api_settings.serves(network, context.network.network_id):
         keys, more = await _read_page(indexes, criteria, query.page)
     places = [(key.position.chain, key.position.key) for key in keys]
     sides = await _read_sides(indexes, places)
@@ -86,7 +87,6 @@ async def list_messages(context: RequestContext) -> Response:
     if criteria.status is not None:
         # The row of a delivery may name another message, while its destination is indexed again.
         joined = [message for message in joined if _status_of(message) is criteria.status]
-    obstacles = context.services.icm
     blocks = [UNSET] * len(joined) if obstacles is None else await obstacles.outline(joined)
     messages = [
         _describe(context, message, block) for message, block in zip(joined, blocks, strict=True)
@@ -94,12 +94,11 @@ async def list_messages(context: RequestContext) -> Response:
     return await context.respond_page(query, messages, more)
 
 
-async def get_message(context: RequestContext) -> Response:
+async def get_message(context: RequestContext, obstacles: MessageObstacles | None) -> Response:
     """GET /v1/icm/messages/{messageId}, /v1/teleporter/messages/{messageId}."""
     context.parameters()
     message_id = p.read_id("messageId", context.request.path_params["messageId"])
     chains, indexes = await _open_indexes(context)
-    obstacles = context.services.icm
     sides = await _find_sides(indexes, message_id)
     if not sides and obstacles is not None:
         # The path may have the id of the Warp message.
@@ -160,7 +159,7 @@ async def _open_indexes(
     context: RequestContext,
 ) -> tuple[Sequence[EvmRequestContext], Mapping[ChainID, EvmIndex]]:
     """Return the chains whose messages are indexed, and their indexes. Raises IndexNotEnabled."""
-    chains = [chain for chain in context.services.evm if chain.index is not None and chain.has_icm]
+    chains = [chain for chain in context.evm if chain.index is not None and chain.has_icm]
     if not chains:
         raise IndexNotEnabled("ICM messages of any EVM chain", SETTING, ENABLE_INDEX)
     contexts = await indexed_contexts(context, chains)
@@ -253,14 +252,13 @@ def _describe(
 ) -> IcmMessage | DeprecatedIcmMessage:
     side, received = message
     sent = side if isinstance(side, SentMessage) else None
-    evm = context.services.evm
     _, receipts = decode_tail(side.tail)
     fields: dict[str, Any] = {
         "message_id": hex_text(side.message_id),
         "source_blockchain_id": id_text(side.source),
         "destination_blockchain_id": id_text(side.destination),
-        "source_evm_chain_id": evm.evm_chain_id_text(side.source),
-        "destination_evm_chain_id": evm.evm_chain_id_text(side.destination),
+        "source_evm_chain_id": context.evm.evm_chain_id_text(side.source),
+        "destination_evm_chain_id": context.evm.evm_chain_id_text(side.destination),
         "message_nonce": str(side.nonce),
         "sender": account_text(side.sender),
         "to": account_text(side.recipient),
@@ -301,9 +299,9 @@ def _describe(
 
 def _describe_reward(context: RequestContext, sent: SentMessage) -> IcmRewardDetails:
     name, symbol = sent.asset_name, sent.asset_symbol
-    chain = context.services.evm.get(sent.source)
+    chain = context.evm.get(sent.source)
     if chain is not None:
-        wording = EvmWording(context.services.evm.contracts_of(chain), for_sdk=context.for_sdk)
+        wording = EvmWording(context.evm.contracts_of(chain), for_sdk=context.for_sdk)
         name, symbol = wording.names(sent.asset, name, symbol)
     return IcmRewardDetails(
         address=account_text(sent.asset),

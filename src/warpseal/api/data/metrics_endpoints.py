@@ -86,10 +86,10 @@ async def _all_chains(context: RequestContext, name: str) -> Sequence[EvmRequest
 
     Raises NetworkNotServed.
     """
-    network = MAINNET if context.services.is_mainnet else TESTNET
+    network = MAINNET if context.network.is_mainnet else TESTNET
     if name not in (TOTAL, network):
-        raise NetworkNotServed(name, (TOTAL, network), context.services.network_id)
-    indexed = [chain for chain in context.services.evm if chain.index is not None]
+        raise NetworkNotServed(name, (TOTAL, network), context.network.network_id)
+    indexed = [chain for chain in context.evm if chain.index is not None]
     if not indexed:
         raise IndexNotEnabled("any EVM chain", SETTING, ENABLE_INDEX)
     return await indexed_contexts(context, indexed)

@@ -17,10 +17,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from warpseal.api.data.endpoint_needs import KeyStore
 from warpseal.api.data.endpoints import PAGE_TOKEN, Parameter
 from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken, PageTokenMismatch
 from warpseal.api.data.parameters import Value
-from warpseal.api.data.services import KeyStore
 from warpseal.resources.queries import PageRequest, Position
 
 VALID_S: Final = 24 * 3600

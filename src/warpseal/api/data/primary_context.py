@@ -18,7 +18,7 @@ from warpseal.index.errors import IndexDamaged
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.interfaces import PrimaryNetworkIndex
 from warpseal.resources.progress import ChainProgress
-from warpseal.warp.ids import ChainID, MalformedID, id_text, parse_id
+from warpseal.warp.ids import ChainID, MalformedID
 
 INDEX_CHAINS: Final = "index-chains"
 
@@ -26,11 +26,11 @@ INDEX_CHAINS: Final = "index-chains"
 class PrimaryNetworkContext(RequestContext, frozen=True):
     """One request about the primary chains.
 
-    network: name of the network in the path.
+    network_name: name of the network in the path.
     progress: progress of each chain with an indexed block.
     """
 
-    network: str
+    network_name: str
     progress: tuple[ChainProgress, ...]
 
     @classmethod
@@ -39,14 +39,12 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
 
         Raises NetworkNotServed.
         """
-        services = context.services
-        network = context.request.path_params["network"]
-        context.api_settings.require_network(network, services.network_id)
-        chains = services.index.progress() if services.index is not None else ()
-        progress = tuple(chain for chain in chains if chain.height is not None)
+        network_name = context.request.path_params["network"]
+        context.api_settings.require_network(network_name, context.network.network_id)
+        progress = context.network.progress()
         if progress:
             response_headers(context.request.scope)[HEADER] = header_of(progress, context.now)
-        return cls(**asdict(context), network=network, progress=progress)
+        return cls(**asdict(context), network_name=network_name, progress=progress)
 
     def chain(self) -> PrimaryChain:
         """Return the primary chain that the path names.
@@ -54,11 +52,10 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         Raises InvalidRequest, NotAPrimaryChain, and what `require_indexed` and `require_fresh`
         raise.
         """
-        chain = self.services.chains.of_id(self.chain_id())
+        chain = self.network.chains.of_id(self.chain_id())
         if chain is None:
-            id_texts = {
-                chain.value: id_text(self.services.chains.id_of(chain)) for chain in PrimaryChain
-            }
+            text = self.network.text
+            id_texts = {chain.value: text.chain_id(chain) for chain in PrimaryChain}
             raise NotAPrimaryChain(self.request.path_params["blockchainId"], id_texts)
         self.require_indexed(chain)
         self.require_fresh([chain])
@@ -69,10 +66,10 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         or IndexDamaged.
         """
         if not self.is_indexed(chain):
-            damage = self.services.index.damage() if self.services.index is not None else None
+            damage = self.network.index_damage()
             if damage is not None:
                 raise IndexDamaged(damage)
-            if chain in self.services.indexed:
+            if chain in self.network.indexed:
                 raise IndexNotReady(chain)
             raise IndexNotEnabled(f"the {chain}", INDEX_CHAINS, f"name {chain.value[0]}")
 
@@ -96,19 +93,10 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
 
         Raises InvalidRequest.
         """
-        name = self.request.path_params["blockchainId"]
-        for chain in PrimaryChain:
-            if name == chain:
-                return self.services.chains.id_of(chain)
         try:
-            return ChainID(parse_id(name))
+            return self.network.find_chain_id(self.request.path_params["blockchainId"])
         except MalformedID as error:
-            chain_id = (
-                self.services.aliases.find(name) if self.services.aliases is not None else None
-            )
-            if chain_id is None:
-                raise InvalidRequest("blockchainId", str(error)) from None
-            return chain_id
+            raise InvalidRequest("blockchainId", str(error)) from None
 
     def index(self, subject: str) -> PrimaryNetworkIndex:
         """Return the index.
@@ -116,9 +104,9 @@ class PrimaryNetworkContext(RequestContext, frozen=True):
         subject: the feature that needs it, for the error text.
         Raises IndexNotEnabled.
         """
-        if self.services.index is None:
+        if self.network.index is None:
             raise IndexNotEnabled(subject, INDEX_CHAINS, "name p, x or c")
-        return self.services.index
+        return self.network.index
 
 
 def header_of(chains: Iterable[ChainProgress], now: float) -> str:

@@ -15,25 +15,25 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from warpseal.api.data.endpoint_needs import EndpointNeeds
 from warpseal.api.data.endpoints import PAGE_SIZE, PAGE_TOKEN, START_KEY, EndpointRow
 from warpseal.api.data.errors import ExpiredPageToken, InvalidPageToken
+from warpseal.api.data.evm_chains import EvmChainDirectory
+from warpseal.api.data.network import AvalancheNetwork
 from warpseal.api.data.page_tokens import PageQuery, PageTokens, check_unchanged
 from warpseal.api.data.pages import page_class
 from warpseal.api.data.parameters import Value, normalize_addresses, read_query
-from warpseal.api.data.services import DataServices
 from warpseal.api.data.settings import Compat, DataApiSettings
 from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.request_body import read_body
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
-from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import ConflictingSpellings, UndecodableBody
 from warpseal.api.signing.request_fields import known_parameters
 from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.progress import ChainProgress
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Position
-from warpseal.resources.text import NetworkText
 from warpseal.store.errors import StoreDown
 from warpseal.usage.page_tokens import PageTokenStore
 from warpseal.warp.ids import ChainID
@@ -50,6 +50,8 @@ _ENCODER: Final = Encoder()
 class RequestContext(Struct, frozen=True):
     """One request.
 
+    network: The network that the daemon answers about.
+    evm: The EVM chains that are served.
     now: The time of the request, in unix seconds.
     for_sdk: The client wants the SDKs' dialect.
     metrics_tokens: The page tokens of the Metrics API; None without a metrics database.
@@ -57,10 +59,10 @@ class RequestContext(Struct, frozen=True):
     """
 
     request: Request
-    services: DataServices
+    network: AvalancheNetwork
+    evm: EvmChainDirectory
     settings: DataApiSettings
     api_settings: ApiSettings
-    text: NetworkText
     tokens: PageTokens
     metrics_tokens: PageTokenStore | None
     now: float
@@ -98,7 +100,7 @@ class RequestContext(Struct, frozen=True):
 
         Raises InvalidRequest.
         """
-        chain_id = await self.services.evm.find_id(text)
+        chain_id = await self.evm.find_id(text)
         if chain_id is None:
             reason = "no blockchain id, and no EVM chain id or alias of a chain that is served here"
             raise InvalidRequest(name, reason)
@@ -119,7 +121,7 @@ class RequestContext(Struct, frozen=True):
         if len(tokens) > 1:
             raise ConflictingSpellings(START_KEY.name, f"differs from {PAGE_TOKEN.name}")
         size = values_by_name.pop(PAGE_SIZE.name, None)
-        values = normalize_addresses(values_by_name, self.text.prefix)
+        values = normalize_addresses(values_by_name, self.network.text.prefix)
         if not tokens:
             page_size = size or self.endpoint.default_page_size
             return PageQuery(self.endpoint.name, subject, values, page_size)
@@ -204,10 +206,6 @@ class RequestContext(Struct, frozen=True):
         return await body.respond(self.request, JSON, cache_control)
 
 
-_SharedParts = tuple[NetworkText, PageTokens, PageTokenStore | None]
-"""The parts that the contexts of all requests share."""
-
-
 class ContextFactory:
     """Makes the context of a request.
 
@@ -216,30 +214,25 @@ class ContextFactory:
 
     def __init__(
         self,
-        gate: StartupGate[DataServices],
+        needs: EndpointNeeds,
         settings: ApiSettings,
         data: DataApiSettings,
         event_streams: EventStreams,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._gate = gate
+        self._network = needs.network
+        self._evm = needs.evm
         self._event_streams = event_streams
         self._settings = settings
         self._data = data
         self._now = now
-        self._shared: _SharedParts | None = None
+        self._tokens = PageTokens(needs.key_store, now)
+        self._metrics_tokens: PageTokenStore | None = None
+        if needs.metrics_database is not None:
+            self._metrics_tokens = PageTokenStore(needs.metrics_database, now)
 
     async def create(self, request: Request, endpoint: EndpointRow) -> RequestContext:
-        """Return the context. Raises the reason if the services are not ready in time."""
-        services = await self._gate.wait()
-        if self._shared is None:
-            text = NetworkText(services.network_id, services.chains)
-            database = services.metrics_database
-            metrics_tokens = None
-            if database is not None:
-                metrics_tokens = PageTokenStore(database, self._now)
-            self._shared = text, PageTokens(services.key_store, self._now), metrics_tokens
-        text, tokens, metrics_tokens = self._shared
+        """Return the context of a request to the endpoint of a row."""
         if endpoint.deprecated_at is not None:
             # RFC 9745.
             response_headers(request.scope)["deprecation"] = f"@{endpoint.deprecated_at}"
@@ -251,15 +244,15 @@ class ContextFactory:
             # response depends on them. The row of a token of the Metrics API is read later.
             token = request.query_params.get(name)
             if token:
-                client_heights.continue_from(await tokens.heights(token))
+                client_heights.continue_from(await self._tokens.heights(token))
         return RequestContext(
             request=request,
-            services=services,
+            network=self._network,
+            evm=self._evm,
             settings=self._data,
             api_settings=self._settings,
-            text=text,
-            tokens=tokens,
-            metrics_tokens=metrics_tokens,
+            tokens=self._tokens,
+            metrics_tokens=self._metrics_tokens,
             now=self._now(),
             for_sdk=self._is_for_sdk(request),
             endpoint=endpoint,

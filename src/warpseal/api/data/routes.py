@@ -7,20 +7,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from warpseal.api.data.endpoint_needs import EndpointNeeds
 from warpseal.api.data.endpoints import ENDPOINTS, EndpointRow, load
-from warpseal.api.data.services import DataServices, GatedKeys
 from warpseal.api.data.settings import DataApiSettings
 from warpseal.api.http.access import ApiAccess, UsageAccess, require_token
 from warpseal.api.http.event_stream import EventStreams
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
+from warpseal.store.api_key import ApiKey
 
 if TYPE_CHECKING:
     from warpseal.api.data.request_context import ContextFactory
@@ -30,10 +30,22 @@ MAX_LISTENERS_PER_CLIENT: Final = 16
 _CONTEXTS: Final = "api.data.request_context:ContextFactory"
 
 
+class GatedKeys:
+    """The API keys of the key store; a lookup waits for the store while the daemon starts."""
+
+    def __init__(self, gate: StartupGate[EndpointNeeds]) -> None:
+        self._gate = gate
+
+    async def find_key(self, digest: bytes) -> ApiKey | None:
+        """Return an API key by its digest. Raises StillStarting, StoreDown."""
+        needs = await self._gate.wait()
+        return await needs.key_store.find_key(digest)
+
+
 class DataApi:
     """The Data API and the Metrics API, for the API port to mount.
 
-    gate: the gate at which requests wait for the services.
+    gate: the gate at which requests wait for the objects that endpoints need.
     settings: settings of the API port.
     data: settings of the Data API, which also configure the CorsMiddleware around the app.
     access: the check of callers, which guards other routes as well.
@@ -45,7 +57,7 @@ class DataApi:
 
     def __init__(
         self,
-        gate: StartupGate[DataServices],
+        gate: StartupGate[EndpointNeeds],
         settings: ApiSettings,
         data: DataApiSettings,
         now: Callable[[], float] = time.time,
@@ -62,6 +74,7 @@ class DataApi:
         self._usage_access = usage_access or UsageAccess()
         self._api_settings = settings
         self._now = now
+        self._contexts: ContextFactory | None = None
         # Counts a request that costs so many compute units, or raises a WarpsealError.
         self._admit = {
             "data": self.access.admit,
@@ -78,10 +91,14 @@ class DataApi:
         """Return the routes of the Metrics API, which a port of its own has as well."""
         return self._routes([endpoint for endpoint in ENDPOINTS if endpoint.admission == "metrics"])
 
-    @cached_property
-    def _contexts(self) -> ContextFactory:
-        factory: Callable[..., ContextFactory] = load(_CONTEXTS)
-        return factory(self.gate, self._api_settings, self.settings, self.event_streams, self._now)
+    def _context_factory(self, needs: EndpointNeeds) -> ContextFactory:
+        """Return the maker of contexts, whose module the first request loads."""
+        if self._contexts is None:
+            factory: Callable[..., ContextFactory] = load(_CONTEXTS)
+            self._contexts = factory(
+                needs, self._api_settings, self.settings, self.event_streams, self._now
+            )
+        return self._contexts
 
     async def _admit_usage(self, request: Request, units: int) -> None:
         await self.access.admit(request, units, needs_key=self._usage_access.needs_key)
@@ -111,10 +128,11 @@ class DataApi:
             endpoint = endpoints[method]
             await self._admit[endpoint.admission](request, endpoint.units)
             handler = load(endpoint.handler)
-            context = await self._contexts.create(request, endpoint)
+            needs = await self.gate.wait()
+            context = await self._context_factory(needs).create(request, endpoint)
             if endpoint.context:
                 context = await load(endpoint.context).of(context)
-            response: Response = await handler(context)
+            response: Response = await handler(context, *needs.arguments(endpoint))
             return response
 
         return Route(path, respond, methods=list(endpoints))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
@@ -17,44 +17,44 @@ from warpseal.resources.text import hex_text
 from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.warp.ids import id_text
 
+if TYPE_CHECKING:
+    from warpseal.store.signing_blocks import SigningBlocks
+
 MAX_SIGNING_BLOCKS: Final = 1_000
 
 
-async def list_blocks(context: RequestContext) -> Response:
+async def list_blocks(context: RequestContext, signing_blocks: SigningBlocks) -> Response:
     """GET /v1/signing-blocks."""
-    store = context.services.signing_blocks
-    assert store is not None
-    return unstored_response(SigningBlockList(signing_blocks=tuple(await store.load())))
+    blocks = await signing_blocks.load()
+    return unstored_response(SigningBlockList(signing_blocks=tuple(blocks)))
 
 
-async def add(context: RequestContext) -> Response:
+async def add(context: RequestContext, signing_blocks: SigningBlocks) -> Response:
     """POST /v1/signing-blocks."""
-    store = context.services.signing_blocks
-    assert store is not None
     fields = await context.read_fields()
     kind = SigningBlockKind(fields["kind"])
     value = await _read_value(context, kind, fields["value"])
-    others = [block for block in await store.load() if (block.kind, block.value) != (kind, value)]
+    blocks = await signing_blocks.load()
+    others = [block for block in blocks if (block.kind, block.value) != (kind, value)]
     if len(others) >= MAX_SIGNING_BLOCKS:
         raise InvalidRequest(
             "value", f"there are {MAX_SIGNING_BLOCKS} signing blocks already: remove one"
         )
     block = SigningBlock(kind, value, fields["reason"], int(context.now))
-    await store.add(block)
+    await signing_blocks.add(block)
     return unstored_response(block, 201)
 
 
-async def remove(context: RequestContext) -> Response:
+async def remove(context: RequestContext, signing_blocks: SigningBlocks) -> Response:
     """DELETE /v1/signing-blocks/{kind}/{value}."""
-    store, texts = context.services.signing_blocks, context.request.path_params
-    assert store is not None
+    texts = context.request.path_params
     kind = SigningBlockKind(str(p.read_value(BLOCK_KIND, texts["kind"])))
     value = await _read_value(context, kind, texts["value"])
-    blocks = {(block.kind, block.value): block for block in await store.load()}
+    blocks = {(block.kind, block.value): block for block in await signing_blocks.load()}
     block = blocks.get((kind, value))
     if block is None:
         raise NotFound(f"no signing block of {kind} {value}; GET /v1/signing-blocks lists all")
-    await store.remove(block)
+    await signing_blocks.remove(block)
     return unstored_response(block)
 
 

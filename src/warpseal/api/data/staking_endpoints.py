@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -20,13 +20,21 @@ from warpseal.errors import InvalidRequest
 from warpseal.index.l1_validators import L1ValidatorQuery, l1_validators
 from warpseal.resources.base import CurrencyCode, SortOrder, ValidationStatusType
 from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.interfaces import Connectivity, PrimaryNetworkIndex
+from warpseal.resources.interfaces import (
+    AssetPrices,
+    Connectivity,
+    PrimaryNetworkIndex,
+    UptimeSource,
+)
 from warpseal.resources.outputs import HistoricalPrice
 from warpseal.resources.queries import Page, PageRequest, Position, RewardQuery, ValidationQuery
 from warpseal.resources.transactions import ActiveState, Reward, Validation
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.validators.errors import UnknownSubnet
 from warpseal.warp.ids import MalformedID, NodeID, SubnetID, parse_id
+
+if TYPE_CHECKING:
+    from warpseal.validators.forecast.service import ForecastService
 
 PRICED_AFTER_S: Final = 24 * 3600
 # No node of any network has more validations.
@@ -39,7 +47,7 @@ _PAST_STATUSES: Final = (ValidationStatusType.COMPLETED, ValidationStatusType.RE
 _INLINE_VALIDATORS: Final = 100
 
 
-async def list_rewards(context: PrimaryNetworkContext) -> Response:
+async def list_rewards(context: PrimaryNetworkContext, prices: AssetPrices | None) -> Response:
     """GET .../rewards."""
     index = context.index("rewards")
     context.require_indexed(PrimaryChain.P)
@@ -47,14 +55,14 @@ async def list_rewards(context: PrimaryNetworkContext) -> Response:
     query = await context.page_query(b"")
     reward_page = await index.rewards(reward_query(query.values), query.page)
     currency = str(query.values.get("currency", CurrencyCode.USD))
-    rewards = [
-        reward_resource(reward, await _price(context, reward, currency), context.text)
-        for reward in reward_page.items
-    ]
+    rewards = []
+    for reward in reward_page.items:
+        price = await _price(context, prices, reward, currency)
+        rewards.append(reward_resource(reward, price, context.network.text))
     return await context.respond_page(query, rewards, reward_page.next)
 
 
-async def get_validator(context: PrimaryNetworkContext) -> Response:
+async def get_validator(context: PrimaryNetworkContext, uptimes: UptimeSource | None) -> Response:
     """GET .../validators/{nodeId}."""
     node_id = NodeID(read_node_id("nodeId", context.request.path_params["nodeId"]))
     query = await context.page_query(node_id)
@@ -62,9 +70,9 @@ async def get_validator(context: PrimaryNetworkContext) -> Response:
     status = None if text is None else ValidationStatusType(str(text))
     validation_query = ValidationQuery(node_id, status, order_in(query.values))
     validations = await _find_validations(context, validation_query, query.page)
-    connectivity = await _connectivity(context, node_id, validations.items)
+    connectivity = await _connectivity(context, uptimes, node_id, validations.items)
     validators = [
-        validation_resource(validation, connectivity, context.text)
+        validation_resource(validation, connectivity, context.network.text)
         for validation in validations.items
     ]
     return await context.respond_page(query, validators, validations.next)
@@ -83,8 +91,9 @@ async def list_l1_validators(context: PrimaryNetworkContext) -> Response:
         subnet_id=values.get("subnetId"),
         has_inactive=values.get("includeInactiveL1Validators", False),
     )
+    text = context.network.text
     page = await index.page(
-        "l1_validators", lambda session: l1_validators(session, context.text, criteria, query.page)
+        "l1_validators", lambda session: l1_validators(session, text, criteria, query.page)
     )
     return await context.respond_page(query, page.items, page.next, block_height=str(page.height))
 
@@ -130,14 +139,15 @@ def _start_and_id(validation: Validation) -> tuple[int, bytes]:
     return validation.start, validation.tx_id
 
 
-async def get_forecast(context: PrimaryNetworkContext) -> Response:
+async def get_forecast(
+    context: PrimaryNetworkContext, forecasts: ForecastService | None
+) -> Response:
     """GET .../subnets/{subnetId}/forecast."""
     context.parameters()
     try:
         subnet_id = SubnetID(parse_id(context.request.path_params["subnetId"]))
     except MalformedID as error:
         raise InvalidRequest("subnetId", str(error)) from None
-    forecasts = context.services.forecasts
     if forecasts is None:
         raise NotFound("no such path")
     try:
@@ -157,7 +167,7 @@ async def _find_validations(
     The node adds the active validations that the index does not have yet: the index is without the
     genesis, began later, or is still catching up.
     """
-    index = context.services.index
+    index = context.network.index
     if index is not None and context.is_indexed(PrimaryChain.P):
         context.require_fresh([PrimaryChain.P])
         return await _find_in_index_and_node(context, index, query, page)
@@ -167,7 +177,7 @@ async def _find_validations(
         raise IndexNotEnabled(f"{query.status} validations", INDEX_CHAINS, "name p")
     if query.status is ValidationStatusType.PENDING:
         return Page(())
-    return node_page(await context.services.node.validations(query.node_id), query, page)
+    return node_page(await context.network.node.validations(query.node_id), query, page)
 
 
 async def _find_in_index_and_node(
@@ -186,7 +196,7 @@ async def _find_in_index_and_node(
         if validations.items:
             return validations
     try:
-        listed = await context.services.node.validations(query.node_id)
+        listed = await context.network.node.validations(query.node_id)
     except NodeUnavailable:
         if page.after is not None and _is_of_node(page.after):
             raise
@@ -253,13 +263,12 @@ def _is_of_node(position: Position) -> bool:
 
 
 async def _price(
-    context: PrimaryNetworkContext, reward: Reward, currency: str
+    context: PrimaryNetworkContext, prices: AssetPrices | None, reward: Reward, currency: str
 ) -> HistoricalPrice | None:
     """Return the price of a unit when the reward was paid.
 
     Returns None if the price is not known, and for rewards of the last 24 hours.
     """
-    prices = context.services.prices
     if prices is None or reward.paid_at > context.now - PRICED_AFTER_S:
         return None
     text = await prices.price(reward.asset, currency, reward.paid_at)
@@ -270,7 +279,10 @@ async def _price(
 
 
 async def _connectivity(
-    context: PrimaryNetworkContext, node_id: NodeID, validations: Sequence[Validation]
+    context: PrimaryNetworkContext,
+    uptimes: UptimeSource | None,
+    node_id: NodeID,
+    validations: Sequence[Validation],
 ) -> Connectivity | None:
     """Return the connectivity of an active validator, as the node reports it.
 
@@ -282,10 +294,9 @@ async def _connectivity(
     ]
     if not starts:
         return None
-    source = context.services.uptime_source
-    observed = None if source is None else await source.reach(node_id, min(starts))
+    observed = None if uptimes is None else await uptimes.reach(node_id, min(starts))
     try:
-        reported = await context.services.node.connectivity(node_id)
+        reported = await context.network.node.connectivity(node_id)
     except NodeUnavailable:
         if observed is None:
             raise

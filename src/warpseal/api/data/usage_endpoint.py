@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
@@ -33,6 +33,9 @@ from warpseal.usage.queries import UsageBucket, UsageGroup, UsageQuery, group_by
 from warpseal.usage.retention import oldest_kept
 from warpseal.usage.settings import UsageSettings
 
+if TYPE_CHECKING:
+    from warpseal.usage.source import UsageSource
+
 MAX_BUCKETS: Final = 2_160
 MAX_GROUPED_BUCKETS: Final = 1_000
 _RATE_DIGITS: Final = 6
@@ -56,14 +59,13 @@ _DIMENSIONS: Final = {
 _CHAIN_SEGMENTS: Final = ("bc", "index")
 
 
-async def get_usage(context: RequestContext) -> Response:
+async def get_usage(context: RequestContext, usage: UsageSource | None) -> Response:
     """Return the usage of a range.
 
     Raises NetworkNotServed, UsageNotEnabled, InvalidRequest, StoreDown.
     """
     values: dict[str, Any] = context.parameters()
-    context.api_settings.require_network(str(values["network"]), context.services.network_id)
-    usage = context.services.usage
+    context.api_settings.require_network(str(values["network"]), context.network.network_id)
     if usage is None:
         raise UsageNotEnabled
     interval = TimeInterval(values.get("timeInterval", TimeInterval.DAILY))
@@ -72,7 +74,7 @@ async def get_usage(context: RequestContext) -> Response:
     since, until = _range(
         values, level, now, usage.settings, is_grouped=grouping is not UsageGrouping.NONE
     )
-    filters = _filters(values, context.services.aliases)
+    filters = _filters(values, context.network.aliases)
     group_of = group_by_continent if grouping is UsageGrouping.CONTINENT else str
     buckets = await usage.read(
         UsageQuery(level, since, until, filters, _DIMENSIONS.get(grouping), group_of)
@@ -81,7 +83,7 @@ async def get_usage(context: RequestContext) -> Response:
     metrics = await asyncio.to_thread(
         lambda: tuple([_metric(bucket, level, grouping, now) for bucket in buckets])
     )
-    network = UsageNetwork.MAINNET if context.services.is_mainnet else UsageNetwork.TESTNET
+    network = UsageNetwork.MAINNET if context.network.is_mainnet else UsageNetwork.TESTNET
     return await context.respond(
         UsageMetrics(aggregate_duration=interval, metrics=metrics, network=network)
     )
@@ -125,9 +127,7 @@ def _day(time: int) -> int:
     return time - time % DAY_S
 
 
-def _filters(
-    values: Mapping[str, Value], aliases: ChainAliases | None
-) -> dict[Dimension, frozenset[str]]:
+def _filters(values: Mapping[str, Value], aliases: ChainAliases) -> dict[Dimension, frozenset[str]]:
     """Return the accepted values of labels."""
     filters: dict[Dimension, frozenset[str]] = {}
     for name, dimension in (
@@ -150,10 +150,10 @@ def _filters(
     return filters
 
 
-def _paths(path: str, aliases: ChainAliases | None) -> Iterator[str]:
+def _paths(path: str, aliases: ChainAliases) -> Iterator[str]:
     """Yield a path with each name of its chain: the label of a route has one of them."""
     segments = path.strip("/").split("/")
-    if aliases is not None and len(segments) > 1 and segments[0] == "ext":
+    if len(segments) > 1 and segments[0] == "ext":
         if segments[1] not in _CHAIN_SEGMENTS and aliases.find(segments[1]) is not None:
             segments.insert(1, _CHAIN_SEGMENTS[0])
         chain_id = None

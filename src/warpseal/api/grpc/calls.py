@@ -178,7 +178,7 @@ class GrpcCalls:
         with self._data.event_streams.open.slot(call.client):
             filters = read_query(EVENT_FILTERS, _pairs(request, "cursor"), ignore_unknown=False)
             event_filter = msgspec.convert(filters, EventFilter)
-            feed = (await self._data.gate.wait()).events
+            feed = (await self._data.gate.wait()).feed
             if feed is None:
                 raise EventsNotEnabled
             number, cursor = await feed.start("cursor", request.cursor or None)
