@@ -10,17 +10,17 @@ from typing import Final
 from warpseal.daemon.core import Core
 from warpseal.daemon.subsystems import webhooks
 from warpseal.events.feed import EventFeed
-from warpseal.events.sources import EventSources
+from warpseal.events.recorder import EventRecorder
 from warpseal.store.errors import StoreDown
 
 _WEBHOOK_POLL_S: Final = 2.0
 
 
 class Events:
-    """The sources of events, and the feed of the event log; without a store there is no feed."""
+    """The recorder of events, and the feed of the event log; without a store there is no feed."""
 
-    def __init__(self, sources: EventSources, feed: EventFeed | None) -> None:
-        self.sources = sources
+    def __init__(self, recorder: EventRecorder, feed: EventFeed | None) -> None:
+        self.recorder = recorder
         self.feed = feed
 
 
@@ -30,7 +30,7 @@ async def open_events(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator[Eve
     feed = EventFeed(core.store.events) if core.has_store else None
     if feed is not None:
         core.keep_running(tasks, "webhooks", lambda: _send_webhooks(core, feed))
-    yield Events(EventSources(core.store.events), feed)
+    yield Events(EventRecorder(core.store.events), feed)
 
 
 async def _send_webhooks(core: Core, feed: EventFeed) -> None:

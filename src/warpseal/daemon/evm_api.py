@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from warpseal.api.node.forwarded_routes import ForwardedRoutes
 from warpseal.api.rpc.admission import Admission
 from warpseal.api.status.document import ChainSummary
-from warpseal.config.keys import Config
 from warpseal.daemon.chain_rows import describe_pool
 from warpseal.daemon.node_api import NodeApi
 from warpseal.daemon.registries import Registries, StatusRequest
-from warpseal.errors import StartupError
-from warpseal.forwarding.evm.chain_config import ChainConfigLoader
+from warpseal.forwarding.evm.chain_config import ChainConfigLoader, check_upgrade_file
+from warpseal.forwarding.evm.chain_facts import EvmChainFacts
 from warpseal.forwarding.evm.forwarder import ForwardedChain, forward_chain, run_chain
 from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.messages.warp_api import SigningRules, WarpApiGuard
-from warpseal.node.info import InfoClient
-from warpseal.node.node_view import NodeViewClient
 from warpseal.ops.health.chains import evm_check
 from warpseal.resources.aliases import PRIMARY_NAMES
 from warpseal.resources.chains import PrimaryChain
-from warpseal.runtime.process import os_error_text
-from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.upstream.endpoint import EvmChain
-from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.node import Sessions, open_sessions
 from warpseal.warp.ids import ChainID, id_text
 
@@ -37,15 +31,15 @@ if TYPE_CHECKING:
     from warpseal.daemon.core import Core, Upstreams
     from warpseal.usage.recorder import UsageRecorder
 
-_TIMEOUT_S: Final = 10.0
-
 
 class EvmApi:
     """Forwards from the start; replies that need the network's upgrade times or a genesis come
-    after `open`, calls of the Warp API after `open_signing`.
+    once `facts` are open, calls of the Warp API once `signing_rules` are.
 
     chains: configured chains, then those that were added.
     sessions: connections to the nodes of the chains.
+    facts: upgrade times and genesis files.
+    signing_rules: signing blocks, which may name calls of the Warp API.
     """
 
     def __init__(
@@ -58,36 +52,20 @@ class EvmApi:
         self.chains: tuple[ForwardedChain, ...] = ()
         self.routes = routes
         self.sessions = sessions
+        self.facts = EvmChainFacts()
+        self.signing_rules = SigningRules()
         self._added: asyncio.Queue[ForwardedChain] = asyncio.Queue()
         self._config = registries.config
         self._background = registries.background
         self._observer = registries.metrics
         self._health = registries.health
         self._node_api = node_api
-        self._view: NodeViewClient | None = None
-        self._info: InfoClient | None = None
-        self._times: Mapping[str, int] | None = None
-        self._rules: SigningRules | None = None
-        self._opened = asyncio.Event()
-
-    def open(self, view: NodeViewClient, info: InfoClient) -> None:
-        """Set the clients that know a chain's genesis and the network's upgrade times."""
-        self._view, self._info = view, info
-        self._opened.set()
-
-    def open_signing(self, network_id: int, blocks: SigningBlocks) -> None:
-        """Let calls of the Warp API pass unless a signing block names them.
-
-        Until then all are refused.
-        """
-        self._rules = SigningRules(network_id, blocks)
 
     def add(self, chain: EvmChain) -> ForwardedChain:
         """Mount one more chain, whose calls are forwarded from now on."""
         settings = self._config.evm_rpc
-        genesis = partial(self._genesis, chain.blockchain_id)
-        loader = ChainConfigLoader(chain.upgrade_file, genesis, self.upgrade_times)
-        guard = WarpApiGuard(chain.blockchain_id, lambda: self._rules)
+        loader = ChainConfigLoader(chain.blockchain_id, chain.upgrade_file, self.facts)
+        guard = WarpApiGuard(chain.blockchain_id, self.signing_rules)
         forwarded = forward_chain(chain, self.sessions, settings, loader, self._observer, guard)
         self.routes.add_evm(forwarded, settings)
         self.chains = (*self.chains, forwarded)
@@ -118,15 +96,6 @@ class EvmApi:
             await asyncio.sleep(1.0)
         self._node_api.add_evm_chain_id(chain.chain_id, identity.expected.chain_id)
 
-    async def _genesis(self, chain_id: ChainID) -> bytes | None:
-        blockchain = None
-        with suppress(NodeUnavailable, TimeoutError):
-            async with asyncio.timeout(_TIMEOUT_S):
-                await self._opened.wait()  # Early calls wait, as everywhere.
-            if self._view is not None:
-                blockchain = await self._view.blockchain(chain_id)
-        return None if blockchain is None else blockchain.genesis
-
     def log_clients(self, executor: Executor) -> dict[ChainID, EvmLogClient]:
         """Return the readers of the logs of the chains.
 
@@ -137,13 +106,6 @@ class EvmApi:
             chain.chain_id: EvmLogClient(chain.forwarder, timeout_s, executor)
             for chain in self.chains
         }
-
-    async def upgrade_times(self) -> Mapping[str, int] | None:
-        """Return when each network upgrade begins, Unix seconds; None while no node says it."""
-        if self._times is None and self._info is not None:
-            with suppress(NodeUnavailable):
-                self._times = await self._info.upgrades()
-        return self._times
 
 
 @asynccontextmanager
@@ -158,7 +120,9 @@ async def open_evm_api(
     Raises StartupError if an upgrade file cannot be read.
     """
     config = registries.config
-    check_files(config)
+    for chain in config.node.evm_chains:
+        if chain.upgrade_file is not None:
+            check_upgrade_file(chain.upgrade_file)
     routes = ForwardedRoutes(node_api.interfaces, admission, config.api, config.node_api, metering)
     async with open_sessions(config.evm_rpc.connections_per_node) as sessions:
         evm_api = EvmApi(registries, node_api, routes, sessions)
@@ -178,7 +142,7 @@ async def open_evm_facts(
     registries: Registries, upstreams: Upstreams, evm_api: EvmApi
 ) -> AsyncIterator[None]:
     """Answer calls that need the network's upgrade times or a genesis."""
-    evm_api.open(upstreams.upstream.view, upstreams.upstream.info)
+    evm_api.facts.open(upstreams.upstream.view, upstreams.upstream.info)
     yield
 
 
@@ -187,19 +151,8 @@ async def open_forwarding(
     core: Core, tasks: asyncio.TaskGroup, evm_api: EvmApi
 ) -> AsyncIterator[EvmApi]:
     """Let calls of the Warp API pass that no signing block names; until then all are refused."""
-    evm_api.open_signing(core.network_id, core.store.signing_blocks)
+    evm_api.signing_rules.open(core.network_id, core.store.signing_blocks)
     yield evm_api
-
-
-def check_files(config: Config) -> None:
-    """Raise StartupError if an upgrade file cannot be read."""
-    for chain in config.node.evm_chains:
-        if chain.upgrade_file is not None:
-            try:
-                chain.upgrade_file.open("rb").close()
-            except OSError as error:
-                reason = f"upgrade-file {chain.upgrade_file} cannot be read: {os_error_text(error)}"
-                raise StartupError(f"evm-chains: {reason}") from error
 
 
 def _describe(chain: ForwardedChain) -> ChainSummary:

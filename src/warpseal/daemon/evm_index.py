@@ -93,7 +93,7 @@ class EvmChains:
         """Return the rules of the C-Chain; while no node says when Helicon begins, gas and bloom
         prove nothing.
         """
-        times = await self._evm_api.upgrade_times()
+        times = await self._evm_api.facts.upgrade_times()
         return BlockRules(asynchronous_from=0) if times is None else c_chain_rules(times)
 
 

@@ -92,7 +92,7 @@ async def open_forecast(
             validators.is_unreachable,
             core.config.validators,
             executor=executor,
-            on_forecast=events.sources.on_forecast,
+            on_forecast=events.recorder.on_forecast,
         )
 
         async def status(request: StatusRequest) -> Mapping[str, Any]:

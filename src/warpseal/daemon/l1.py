@@ -79,7 +79,7 @@ async def open_l1(
             validators.heights,
             config.l1,
             config.aggregation,
-            on_signed=events.sources.on_l1_signed,
+            on_signed=events.recorder.on_l1_signed,
         )
         eager = EagerSigner(
             messages,

@@ -58,7 +58,7 @@ async def open_signing(
             archive=core.store.archive,
             metrics=core.metrics,
             check_allowed=check_signing,
-            on_shortfall=events.sources.on_shortfall,
+            on_shortfall=events.recorder.on_shortfall,
             executor=verifying,
         )
         core.metrics.samples.register(CacheSample, aggregator.caches.samples)

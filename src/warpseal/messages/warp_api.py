@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from warpseal.errors import WarpsealError
 from warpseal.messages.errors import UncheckedMessage
@@ -46,20 +45,38 @@ ReadCalls = Callable[[Mapping[int, RpcCall]], Awaitable[Mapping[int, RpcResponse
 """Returns the responses of a node of the chain to calls by number."""
 
 
-class SigningRules(Struct, frozen=True):
-    """The signing blocks of a network."""
+class SigningRules:
+    """The signing blocks of the network. Calls come before `open`, and all of them are refused.
 
-    network_id: int
-    blocks: SigningBlocks
+    network_id: id of the network; 0 before `open`.
+    """
+
+    def __init__(self) -> None:
+        self.network_id = 0
+        self._blocks: SigningBlocks | None = None
+
+    def open(self, network_id: int, blocks: SigningBlocks) -> None:
+        """Let calls pass unless a signing block names them."""
+        self.network_id = network_id
+        self._blocks = blocks
+
+    @property
+    def may_block(self) -> bool:
+        """Whether there is a block, or the blocks were not read yet."""
+        return self._blocks is None or self._blocks.may_block
+
+    @property
+    def blocks(self) -> SigningBlocks:
+        """The signing blocks. Raises StoreDown before `open`."""
+        if self._blocks is None:
+            raise StoreDown(NOT_READ)
+        return self._blocks
 
 
 class WarpApiGuard:
-    """Finds the calls for blocked messages of one chain.
+    """Finds the calls for blocked messages of one chain."""
 
-    rules: None while the daemon starts: then all are refused.
-    """
-
-    def __init__(self, chain_id: ChainID, rules: Callable[[], SigningRules | None]) -> None:
+    def __init__(self, chain_id: ChainID, rules: SigningRules) -> None:
         self._chain_id = chain_id
         self._rules = rules
 
@@ -70,8 +87,7 @@ class WarpApiGuard:
         """
         if method[: len(_PREFIX)].lower() != _PREFIX:
             return False
-        rules = self._rules()
-        return rules is None or rules.blocks.may_block
+        return self._rules.may_block
 
     async def refusals(
         self, calls: Mapping[int, RpcCall], read: ReadCalls
@@ -111,22 +127,21 @@ class WarpApiGuard:
 
         Raises StoreDown, SigningBlocked, UncheckedMessage.
         """
-        rules = self._read_rules()
-        check_subjects(rules.blocks, [(SigningBlockKind.SOURCE_CHAIN, id_text(self._chain_id))])
-        if rules.blocks.kinds <= {SigningBlockKind.SOURCE_CHAIN}:
+        blocks = self._rules.blocks
+        check_subjects(blocks, [(SigningBlockKind.SOURCE_CHAIN, id_text(self._chain_id))])
+        if blocks.kinds <= {SigningBlockKind.SOURCE_CHAIN}:
             return None
         argument = _first_argument(call)
         if call.method in _OF_BLOCKS:
-            message = UnsignedMessage.build(
-                rules.network_id, self._chain_id, Hash(argument).encode()
-            )
-            check_allowed(rules.blocks, message)
+            payload = Hash(argument).encode()
+            message = UnsignedMessage.build(self._rules.network_id, self._chain_id, payload)
+            check_allowed(blocks, message)
             return None
         if call.method not in _OF_MESSAGES:
             raise UncheckedMessage(
                 f"{call.method[:_SHOWN_CHARACTERS]} is an unknown method of the Warp API"
             )
-        check_subjects(rules.blocks, [(SigningBlockKind.MESSAGE_ID, hex_text(argument))])
+        check_subjects(blocks, [(SigningBlockKind.MESSAGE_ID, hex_text(argument))])
         return MessageID(argument)
 
     def _check_message(self, message_id: MessageID, response: RpcResponse) -> None:
@@ -140,13 +155,7 @@ class WarpApiGuard:
             raise UncheckedMessage("a node returned no Warp message") from None
         if message.id != message_id:
             raise UncheckedMessage("a node returned another message")
-        check_allowed(self._read_rules().blocks, message)
-
-    def _read_rules(self) -> SigningRules:
-        rules = self._rules()
-        if rules is None:
-            raise StoreDown(NOT_READ)
-        return rules
+        check_allowed(self._rules.blocks, message)
 
 
 def _first_argument(call: RpcCall) -> bytes:

@@ -24,7 +24,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from warpseal.bls import BACKEND
 from warpseal.metrics.reference import ReferenceCounts, ReferenceSeries
-from warpseal.metrics.samples import MetricsSnapshot, Sample, SampleSources, ValidatorSample
+from warpseal.metrics.samples import MetricsSnapshot, Sample, SampleRegistry, ValidatorSample
 from warpseal.version import __version__
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ DURATION_BUCKETS_S: Final = (
 )  # fmt: skip
 TOTAL_STAGE: Final = "total"
 
-# A scrape reads its sources for no longer than this without yielding.
+# A scrape reads samples for no longer than this without yielding.
 _STRETCH_S: Final = 0.002
 _END: Final = b"# EOF\n"
 
@@ -45,15 +45,15 @@ _END: Final = b"# EOF\n"
 class Metrics:
     """Counts reported events. Every method is cheap and for the event loop.
 
-    samples: sources of a scrape.
-    refresh: function that is called before the sources are read.
+    samples: functions that a scrape reads.
+    refresh: function that is called before a scrape.
     """
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._reference = ReferenceCounts()
-        self.samples = SampleSources()
+        self.samples = SampleRegistry()
         self.refresh: Callable[[], Awaitable[None]] | None = None
         self._bad_shares: Tally[str] = Tally()
         self._paused_webhooks: int | None = None
@@ -221,7 +221,7 @@ class Metrics:
         self._paused_webhooks = count
 
     async def snapshot(self, *, is_openmetrics: bool = False) -> Callable[[], bytes]:
-        """Read all sources, yielding to the event loop; return the function that writes the page in
+        """Read all samples, yielding to the event loop; return the function that writes the page in
         a worker thread.
 
         is_openmetrics: the page is OpenMetrics, which has exemplars.

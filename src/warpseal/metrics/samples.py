@@ -211,40 +211,40 @@ _LISTED: Final[tuple[type[Sample], ...]] = (
     ValidatorSample,
     UsageSample,
 )
-"""Types whose metrics the page lists also before a source is registered, or without one."""
+"""Types whose metrics the page lists also while no function is registered for them."""
 
 
-class SampleSources:
+class SampleRegistry:
     """The functions that a scrape calls on the event loop, by the type of the samples that they
     return.
 
-    A series exists only while a source returns its sample.
+    A series exists only while a function returns its sample.
     """
 
     def __init__(self) -> None:
-        self._sources: dict[type[Sample], list[Callable[[], Iterable[Sample]]]] = {
+        self._readers: dict[type[Sample], list[Callable[[], Iterable[Sample]]]] = {
             kind: [] for kind in _LISTED
         }
 
     @property
     def kinds(self) -> tuple[type[Sample], ...]:
         """The types of samples, in the order of the page."""
-        return tuple(self._sources)
+        return tuple(self._readers)
 
     def register(self, kind: type[S], read: Callable[[], Iterable[S]]) -> None:
         """Read these samples at each scrape, behind those of the same type that were registered
         before.
         """
-        self._sources.setdefault(kind, []).append(read)
+        self._readers.setdefault(kind, []).append(read)
 
     def read(self, kind: type[S]) -> Iterator[S]:
         """Yield the samples of a type."""
-        for read in self._sources.get(kind, ()):
+        for read in self._readers.get(kind, ()):
             yield from cast("Iterable[S]", read())
 
 
 class MetricsSnapshot(Sample, frozen=True):
-    """The values of all sources at one scrape, a collector of prometheus_client.
+    """All samples of one scrape, a collector of prometheus_client.
 
     samples: samples of each type, in the order of the page.
     """

@@ -66,7 +66,10 @@ def warp_node(**replies: Any) -> Node:
 
 
 def guard_by(blocks: SigningBlocks | None) -> WarpApiGuard:
-    return WarpApiGuard(CHAIN, lambda: None if blocks is None else SigningRules(NETWORK_ID, blocks))
+    rules = SigningRules()
+    if blocks is not None:
+        rules.open(NETWORK_ID, blocks)
+    return WarpApiGuard(CHAIN, rules)
 
 
 @asynccontextmanager

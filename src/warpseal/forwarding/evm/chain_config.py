@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from warpseal.errors import StartupError
+from warpseal.forwarding.evm.chain_facts import EvmChainFacts
 from warpseal.forwarding.evm.precompiles import (
     DEFAULT_FEES,
     FEE_MANAGER,
@@ -31,8 +33,10 @@ from warpseal.forwarding.evm.precompiles import (
 )
 from warpseal.ledger.params import UNSCHEDULED_S
 from warpseal.runtime.go_json import field_names
+from warpseal.runtime.process import os_error_text
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.warp.ids import ChainID
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +173,15 @@ def read_upgrade_file(path: Path) -> bytes:
     return content
 
 
+def check_upgrade_file(path: Path) -> None:
+    """Raise StartupError if the upgrade file of a configured chain cannot be read."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        reason = f"upgrade-file {path} cannot be read: {os_error_text(error)}"
+        raise StartupError(f"evm-chains: {reason}") from error
+
+
 def _settings(
     fields: dict[str, Any], upgrades: Mapping[str, Any], network_times_s: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -245,12 +258,6 @@ def _rule_name(fork: str) -> str:
     return f"Is{fork[:1].upper()}{fork[1:]}".replace("Eip", "EIP")
 
 
-LoadGenesis = Callable[[], Awaitable[bytes | None]]
-"""Returns the genesis in the chain's CreateChainTx; None if no node returns it now."""
-LoadUpgradeTimes = Callable[[], Awaitable[Mapping[str, int] | None]]
-"""Returns Unix seconds by upgrade; None if no node returns them now."""
-
-
 class ChainConfigLoader:
     """The configuration of one chain, loaded on first use, and again when its upgrade file changes.
 
@@ -258,12 +265,10 @@ class ChainConfigLoader:
     written only there.
     """
 
-    def __init__(
-        self, upgrade_file: Path | None, genesis: LoadGenesis, upgrade_times: LoadUpgradeTimes
-    ) -> None:
+    def __init__(self, chain_id: ChainID, upgrade_file: Path | None, facts: EvmChainFacts) -> None:
+        self._chain_id = chain_id
         self._upgrade_file = upgrade_file
-        self._genesis = genesis
-        self._upgrade_times = upgrade_times
+        self._facts = facts
         self._loaded: tuple[int, ChainConfig | None] | None = None
         self._retry_at = 0.0
         self._flight: SingleFlight[int, None] = SingleFlight()
@@ -286,7 +291,8 @@ class ChainConfigLoader:
         if now < self._retry_at:
             return
         self._retry_at = now + _RETRY_S
-        genesis, times = await self._genesis(), await self._upgrade_times()
+        genesis = await self._facts.genesis(self._chain_id)
+        times = await self._facts.upgrade_times()
         if genesis is None or times is None or self._upgrade_file is None:
             return
         config: ChainConfig | None = None

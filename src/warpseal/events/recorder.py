@@ -36,7 +36,7 @@ _HOUR_S: Final = 3_600
 _OTHER_REASONS: Final = ("not_asked", "no_bls_key")
 
 
-class EventSources:
+class EventRecorder:
     """Adds events and waits for no commit. An event while the store is down is lost.
 
     unix_clock: clock in Unix seconds.

@@ -15,7 +15,7 @@ import pytest
 
 from tests.api.fixtures import MESSAGE, shortfall
 from tests.store.fixtures import message, sqlite_url, store_at
-from warpseal.events.sources import HALT_NOTICE_S, MAX_HOURLY, EventSources
+from warpseal.events.recorder import HALT_NOTICE_S, MAX_HOURLY, EventRecorder
 from warpseal.messages.attestation import Attestation
 from warpseal.store.store import Store
 from warpseal.validators.forecast.outlook import Course, QuorumOutlook
@@ -53,7 +53,7 @@ async def events_in(store: Store) -> list[dict[str, Any]]:
 
 
 async def test_a_missed_quorum_names_its_validators_without_their_addresses(store: Store) -> None:
-    sources = EventSources(store.events, Clock())
+    recorder = EventRecorder(store.events, Clock())
     connection = DisconnectedNode(
         node_id="NodeID-a", address="10.0.0.1:9651", disconnected_since="now"
     )
@@ -61,7 +61,7 @@ async def test_a_missed_quorum_names_its_validators_without_their_addresses(stor
         node_ids=("NodeID-a",), weight="7", reason="not_connected", connections=(connection,)
     )
     unasked = MissingSigner(node_ids=("NodeID-b",), weight="7", reason="not_asked")
-    sources.on_shortfall(
+    recorder.on_shortfall(
         MESSAGE, msgspec.structs.replace(shortfall(Verdict.WAIT), missing=(missing, unasked))
     )
     (event,) = await events_in(store)
@@ -74,8 +74,8 @@ async def test_a_missed_quorum_names_its_validators_without_their_addresses(stor
 
 
 async def test_an_impossible_quorum_is_an_event_of_its_message(store: Store) -> None:
-    sources = EventSources(store.events, Clock())
-    sources.on_shortfall(MESSAGE, shortfall(Verdict.NEVER))
+    recorder = EventRecorder(store.events, Clock())
+    recorder.on_shortfall(MESSAGE, shortfall(Verdict.NEVER))
     impossible, missing = await events_in(store)
     assert impossible == {
         "type": "quorum_impossible",
@@ -98,11 +98,11 @@ async def test_an_event_that_repeats_is_added_once_an_hour_by_all_daemons_of_a_s
     store: Store,
 ) -> None:
     clock = Clock(float(500_000 * HOUR_S))
-    daemons = [EventSources(store.events, clock), EventSources(store.events, clock)]
+    daemons = [EventRecorder(store.events, clock), EventRecorder(store.events, clock)]
     for now in (0, 10, HOUR_S - 1, HOUR_S, HOUR_S + 1):
         clock.now = 500_000 * HOUR_S + now
-        for sources in daemons:
-            sources.on_shortfall(MESSAGE, shortfall(Verdict.NEVER))
+        for recorder in daemons:
+            recorder.on_shortfall(MESSAGE, shortfall(Verdict.NEVER))
     events = await events_in(store)
     assert [(event["type"], event["time"] - 500_000 * HOUR_S) for event in events] == [
         (kind, now) for now in (0, HOUR_S) for kind in ("quorum_impossible", "validator_missing")
@@ -110,25 +110,25 @@ async def test_an_event_that_repeats_is_added_once_an_hour_by_all_daemons_of_a_s
 
 
 async def test_callers_with_many_messages_displace_no_other_events(store: Store) -> None:
-    sources = EventSources(store.events, Clock())
+    recorder = EventRecorder(store.events, Clock())
     for number in range(MAX_HOURLY + 10):
-        sources.on_shortfall(
+        recorder.on_shortfall(
             message(number), msgspec.structs.replace(shortfall(Verdict.NEVER), missing=())
         )
-    sources.on_shortfall(message(0), shortfall(Verdict.WAIT))
+    recorder.on_shortfall(message(0), shortfall(Verdict.WAIT))
     kinds = [event["type"] for event in await events_in(store)]
     assert (len(kinds), kinds[-1]) == (MAX_HOURLY + 1, "validator_missing")
 
 
 async def test_a_signed_l1_transaction_is_one_event(store: Store) -> None:
     clock = Clock()
-    sources = EventSources(store.events, clock)
+    recorder = EventRecorder(store.events, clock)
     payload = SubnetToL1Conversion(bytes(32))
     attestation = Attestation(
         payload, MESSAGE, MANAGER, b"", b"", SUBNET, ValidationID(b"\x08" * 32)
     )
     for _ in range(2):
-        sources.on_l1_signed(b"\x09" * 32, attestation, 19)
+        recorder.on_l1_signed(b"\x09" * 32, attestation, 19)
         clock.now += HOUR_S
     (event,) = await events_in(store)
     assert event == {
@@ -148,13 +148,13 @@ async def test_a_signed_l1_transaction_is_one_event(store: Store) -> None:
 
 async def test_an_l1_that_halts_within_a_week_is_an_event_each_day(store: Store) -> None:
     clock = Clock()
-    sources = EventSources(store.events, clock)
+    recorder = EventRecorder(store.events, clock)
 
     def report(halts_in_s: int | None) -> None:
         as_of = int(clock.now)
         halts_at = None if halts_in_s is None else as_of + halts_in_s
         outlook = QuorumOutlook(as_of, 100, 67, 70, 70, (), Course((), halts_at, None), None)
-        sources.on_forecast(
+        recorder.on_forecast(
             SubnetForecast(SUBNET, SubnetKind.L1, None, outlook, is_answering_known=True)
         )
 
@@ -182,6 +182,6 @@ async def test_an_l1_that_halts_within_a_week_is_an_event_each_day(store: Store)
 
 async def test_without_a_store_nothing_is_added() -> None:
     async with store_at("off") as store:
-        sources = EventSources(store.events)
-        sources.on_shortfall(MESSAGE, shortfall(Verdict.NEVER))
-        assert not any(sources._names.values())
+        recorder = EventRecorder(store.events)
+        recorder.on_shortfall(MESSAGE, shortfall(Verdict.NEVER))
+        assert not any(recorder._names.values())
