@@ -8,6 +8,7 @@ parsers and resources are loaded, so rows name them as texts: "module:name" belo
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal
 
@@ -1023,6 +1024,8 @@ ENDPOINTS: Final = (
 _BY_NAME: Final = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 
 
+# Each request loads its handler and its context.
+@cache
 def load(location: str) -> Any:
     """Return what a row names: "module:name" below `warpseal`."""
     module, _, name = location.partition(":")

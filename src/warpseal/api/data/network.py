@@ -39,6 +39,7 @@ class AvalancheNetwork:
         self.index = index
         self.indexed = indexed
         self.text = NetworkText(network_id, chains)
+        self._primary_ids = {chain.value: chains.id_of(chain) for chain in PrimaryChain}
 
     @property
     def is_mainnet(self) -> bool:
@@ -60,9 +61,8 @@ class AvalancheNetwork:
 
         Raises MalformedID.
         """
-        for chain in PrimaryChain:
-            if name == chain:
-                return self.chains.id_of(chain)
+        if name in self._primary_ids:
+            return self._primary_ids[name]
         try:
             return ChainID(parse_id(name))
         except MalformedID:
