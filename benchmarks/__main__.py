@@ -34,6 +34,7 @@ NAMES = (
         "evm_subscribers",
         "overload",
     ),
+    "added_latency",
     "start",
     "gateway",
     "delivery",

@@ -40,6 +40,15 @@ class Network:
             if item["signingSubnetId"] == subnet_id and not item["justification"]
         ]
 
+    def own_messages(self, subnet_id: str) -> list[str]:
+        """Return the messages (hex) that a subnet is to sign and that its own chains emitted."""
+        subnet = next(item for item in self.facts["subnets"] if item["subnetId"] == subnet_id)
+        return [
+            item["message"]
+            for item in self.facts["messages"]
+            if item["sourceBlockchainId"] in subnet["blockchainIds"]
+        ]
+
     def counted(self, name: str) -> int:
         """Return what the validators counted together: "appRequests", "shares", "refusals",
         "handshakes", …
@@ -49,6 +58,14 @@ class Network:
     def violations(self) -> int:
         """Return how often the daemon broke the protocol, tolerated violations included."""
         return int(self._get("violations")["total"])
+
+    def sent_shares(self) -> dict[str, list[tuple[int, int, int]]]:
+        """Return the shares of the last 32 messages by message id, in the order of their writes.
+
+        Index of the validator in the network; nanoseconds at which it was asked, and wrote.
+        """
+        shares: dict[str, list[tuple[int, int, int]]] = self._get("shares")
+        return shares
 
     def _get(self, page: str) -> dict[str, Any]:
         with urllib.request.urlopen(

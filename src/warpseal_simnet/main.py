@@ -37,7 +37,8 @@ real BLS.
 Every validator has its own certificate, BLS key and socket, and treats peers exactly as a node \
 does.
 GET {nodeUri}/simnet/violations returns all protocol violations of peers, \
-GET {nodeUri}/simnet/stats the counters.
+GET {nodeUri}/simnet/stats the counters, \
+GET {nodeUri}/simnet/shares when the shares of the last 32 messages were written.
 """
 
 _EPILOG: Final = f"""\

@@ -42,6 +42,7 @@ from warpseal_simnet.peer import SessionContext
 from warpseal_simnet.plan import Plan
 from warpseal_simnet.proposervm import ChainBlock
 from warpseal_simnet.responder import Responder
+from warpseal_simnet.sent_shares import SentShares
 from warpseal_simnet.signing import LiveSigner, ShareSigner, presign
 from warpseal_simnet.state import SimState
 from warpseal_simnet.values import SimChain, SimMessage, SimSubnet, SimValidator
@@ -80,6 +81,7 @@ class SimulatedNetwork:
             self.violations,
             self._gossip,
             responder,
+            SentShares(),
             Random(plan.seed + 4),
         )
         self._listeners = [Listener(validator, self.context) for validator in self.state.validators]
@@ -96,6 +98,7 @@ class SimulatedNetwork:
             listed_nodes,
             self.x_transactions,
             self.stats,
+            self.context.sent_shares,
         )
         self.nodes = [SimNode(self._node_self(place), view) for place in range(plan.nodes)]
         for rule in plan.node_rules:

@@ -18,6 +18,7 @@ from warpseal_simnet.listener import LOOPBACK, reserve_port
 from warpseal_simnet.node_behaviours import NodeBehaviour, with_info_lies, with_lies
 from warpseal_simnet.platform import Platform
 from warpseal_simnet.rpc import Method, RpcServer
+from warpseal_simnet.sent_shares import SentShares
 from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.values import ChainKind, SimChain
@@ -37,6 +38,7 @@ class NodeContext:
     named_peers: set[NodeID]
     x_transactions: Mapping[bytes, bytes]
     stats: Callable[[], dict[str, Any]]
+    sent_shares: SentShares
 
 
 class SimNode:
@@ -115,7 +117,11 @@ class SimNode:
             # With SO_REUSEPORT two processes would share the port.
             socket.create_server((LOOPBACK, port)).close()
         application = self.rpc.application(
-            {"/simnet/violations": self._violations, "/simnet/stats": self._stats}
+            {
+                "/simnet/violations": self._violations,
+                "/simnet/stats": self._stats,
+                "/simnet/shares": self._sent_shares,
+            }
         )
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=_SHUTDOWN_TIMEOUT_S
@@ -145,3 +151,6 @@ class SimNode:
 
     async def _stats(self, _request: web.Request) -> web.StreamResponse:
         return web.json_response(self._view.stats())
+
+    async def _sent_shares(self, _request: web.Request) -> web.StreamResponse:
+        return web.json_response(self._view.sent_shares.as_json())

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
+from time import monotonic_ns
 from typing import Final, Protocol
 
 from cachetools import TTLCache
@@ -39,6 +40,7 @@ from warpseal_simnet.handshake import (
     check_version,
 )
 from warpseal_simnet.responder import ReceivedRequest, Responder, error_frame
+from warpseal_simnet.sent_shares import SentShares
 from warpseal_simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
 from warpseal_simnet.signing import HANDLER_ID, UNREGISTERED, parse_signature_request
 from warpseal_simnet.state import SimState
@@ -78,6 +80,7 @@ class SessionContext:
     violations: Violations
     gossip: Gossip
     responder: Responder
+    sent_shares: SentShares
     rng: Random
 
 
@@ -346,7 +349,9 @@ class RequestHandler:
             self._refuse(request, signature_request)
             return
         self._respond_later(
-            ReceivedRequest(self._validator, chain, request.request_id, signature_request)
+            ReceivedRequest(
+                self._validator, chain, request.request_id, signature_request, monotonic_ns()
+            )
         )
 
     def _chain_of(self, request: p2p.AppRequest) -> SimChain | None:
@@ -391,8 +396,12 @@ class RequestHandler:
             self._respond(request)
 
     def _respond(self, request: ReceivedRequest) -> None:
+        sent_shares = self._context.sent_shares
         for reply in self._context.responder.replies_to(request):
             self._outstanding.pop((request.chain.chain_id, request.request_id), None)
+            if reply.is_share:
+                message_id = request.signature_request.message.id
+                sent_shares.add(message_id, request.validator.index, request.asked_ns)
             if reply.frame:
                 self._session.write(reply.frame)
             if reply.closes:

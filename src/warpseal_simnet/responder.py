@@ -24,12 +24,16 @@ _NOT_YET_P: Final = Refusal(11, "validation does not exist")
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """A signature request to a validator."""
+    """A signature request to a validator.
+
+    asked_ns: time at which the request was read, on the machine's monotonic clock.
+    """
 
     validator: SimValidator
     chain: SimChain
     request_id: int
     signature_request: SignatureRequest
+    asked_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,12 @@ class WireReply:
     """Bytes to send.
 
     closes: the validator closes the connection after them.
+    is_share: they are the right share.
     """
 
     frame: bytes
     closes: bool = False
+    is_share: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,8 @@ class Responder:
     ) -> WireReply:
         match reply:
             case ReplyKind.HONEST:
-                return WireReply(_frame(request, honest))
+                is_share = not isinstance(honest, Refusal)
+                return WireReply(_frame(request, honest), is_share=is_share)
             case ReplyKind.DROP:
                 return WireReply(b"", closes=True)
             case ReplyKind.TRUNCATED:

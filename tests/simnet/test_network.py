@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from dataclasses import replace
+from time import monotonic_ns
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -54,6 +55,28 @@ async def test_a_correct_client_gets_shares_without_violations() -> None:
         stats = await report(network.node_uri, "stats")
         assert [entry["handshakes"] for entry in stats["validators"]] == [1, 1, 1]
         assert [entry["shares"] for entry in stats["validators"]] == [1, 1, 1]
+
+
+async def test_the_report_of_shares_has_the_times_of_their_requests_and_writes() -> None:
+    async with SimulatedNetwork(SMALL) as network:
+        network.set_behaviour(0, "slow=50ms")
+        network.set_behaviour(1, "refuse=6")
+        message, other = (
+            item.unsigned for item in network.messages_of(network.subnets[1].subnet_id)[:2]
+        )
+        before_ns = monotonic_ns()
+        for index in (1, 0):
+            async with connected(port_of(network, index), network.network_id) as peer:
+                await peer.ask(message.source_chain_id, message.raw)
+        async with connected(port_of(network, 2), network.network_id) as peer:
+            await peer.ask(other.source_chain_id, other.raw)
+        shares = await report(network.node_uri, "shares")
+        after_ns = monotonic_ns()
+    assert shares.keys() == {message.id.hex(), other.id.hex()}
+    ((index, asked_ns, written_ns),) = shares[message.id.hex()]
+    assert index == 0
+    assert before_ns < asked_ns < asked_ns + 50_000_000 <= written_ns < after_ns
+    assert [index for index, _, _ in shares[other.id.hex()]] == [2]
 
 
 async def test_every_kind_of_message_is_signed_over_the_wire() -> None:
