@@ -34,12 +34,11 @@ import json
 import os
 import random
 import select
-import statistics
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -101,12 +100,14 @@ class Completion:
 
     index: place of the validator in the L1.
     asked_ns: time at which the network had read the request to that validator.
+    round_trips_ms: time from the request to the share of each validator that signed, by place.
     """
 
     exchange: Exchange
     index: int
     asked_ns: int
     written_ns: int
+    round_trips_ms: Mapping[int, float]
 
     @property
     def added_ms(self) -> float:
@@ -122,11 +123,6 @@ class Completion:
     def asking_ms(self) -> float:
         """The time until the network had read the request to that validator."""
         return (self.asked_ns - self.exchange.started_ns) * MS
-
-    @property
-    def round_trip_ms(self) -> float:
-        """The time that the validator took."""
-        return (self.written_ns - self.asked_ns) * MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +151,17 @@ class Validators:
         for index, asked_ns, written_ns in sent:
             if asked_ns > exchange.started_ns:
                 first_shares.setdefault(index - self.first, (asked_ns, written_ns))
+        round_trips_ms = {
+            index: (written_ns - asked_ns) * MS
+            for index, (asked_ns, written_ns) in first_shares.items()
+        }
         required = required_weight(sum(self.weights), QUORUM)
         signed_weights = accumulate(self.weights[index] for index in first_shares)
         for (index, (asked_ns, written_ns)), weight in zip(
             first_shares.items(), signed_weights, strict=True
         ):
             if weight >= required:
-                return Completion(exchange, index, asked_ns, written_ns)
+                return Completion(exchange, index, asked_ns, written_ns, round_trips_ms)
         raise RequestFailed("an answer left before validators had written a quorum of shares")
 
 
@@ -224,6 +224,7 @@ class Size:
     def __init__(self, count: int, requests: int, folder: Path) -> None:
         self.subjects: list[Subject] = []
         self.violations = 0
+        self._weights: tuple[int, ...] = ()
         self._count = count
         self._requests = requests
         self._folder = folder
@@ -259,6 +260,7 @@ class Size:
 
     def _ask_all(self, network: Network, subnet_id: str) -> None:
         validators = self._validators(network, subnet_id)
+        self._weights = validators.weights
         messages = network.own_messages(subnet_id)
         warm_ups, rest = messages[:WARM_UPS], messages[WARM_UPS:]
         one_by_one, together = rest[: self._requests], rest[self._requests :]
@@ -298,31 +300,39 @@ class Size:
         return figures
 
     def notes(self) -> list[str]:
-        """Return a table of the validators by round trip."""
-        notes = []
-        shortest_ms, longest_ms = ROUND_TRIP_MS
-        for subject in self.subjects:
-            for low_ms in range(shortest_ms, longest_ms, CLASS_MS):
-                high_ms = min(low_ms + CLASS_MS, longest_ms)
-                notes.append(self._class_note(subject, low_ms, high_ms))
-        return notes
+        """Return the table of the validators by round trip, a line for each class."""
+        return [
+            self._class_note(subject, low_ms, min(low_ms + CLASS_MS, ROUND_TRIP_MS[1]))
+            for subject in self.subjects
+            if subject.name != FLOOR
+            for low_ms in range(*ROUND_TRIP_MS, CLASS_MS)
+        ]
 
-    def _class_note(self, subject: Subject, low_ms: float, high_ms: float) -> str:
+    def _class_note(self, subject: Subject, low_ms: int, high_ms: int) -> str:
         members = {
             index
             for index, round_trip_ms in enumerate(self._round_trips_ms)
             if low_ms <= round_trip_ms < high_ms
         }
-        completing = [item for item in subject.completions if item.index in members]
-        note = (
-            f"{self._count} validators, {subject.name}, round trip {low_ms:.0f} to {high_ms:.0f}"
-            f" ms: {len(members)} validators, completed {len(completing)} requests"
+        weight = sum(self._weights[index] for index in members)
+        text = (
+            f"{subject.name}, {self._count} validators, round trips of {low_ms} to {high_ms} ms:"
+            f" {len(members)} validators, {100 * weight / sum(self._weights):.0f} % of the weight"
         )
-        if not completing:
-            return note
-        added_ms = statistics.median(item.added_ms for item in completing)
-        whole_ms = statistics.median(item.whole_ms for item in completing)
-        return f"{note}; added p50 {added_ms:.2f} of {whole_ms:.0f} ms"
+        round_trips_ms = [
+            round_trip_ms
+            for completion in subject.completions
+            for index, round_trip_ms in completion.round_trips_ms.items()
+            if index in members
+        ]
+        if round_trips_ms:
+            text += f"; measured p50 {quantile(round_trips_ms, 0.5):.0f} ms"
+        completing = [item for item in subject.completions if item.index in members]
+        text += f"; completed {len(completing)} of {len(subject.completions)} requests"
+        if completing:
+            added_ms = quantile([item.added_ms for item in completing], 0.5)
+            text += f", added p50 {added_ms:.2f} ms"
+        return text
 
 
 def _figures(at: str, subject: Subject, aim_ms: float | None) -> list[Figure]:

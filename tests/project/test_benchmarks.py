@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks import added_latency
 from benchmarks.__main__ import NAMES, benchmark
+from benchmarks.added_latency import Exchange, Validators
+from benchmarks.daemon import RequestFailed
 from benchmarks.floors import CryptoFloor, transport_floor
 from benchmarks.report import Aim, Figure, Report, quantile
 from benchmarks.soak import MEBIBYTE, Soak, Usage, growth_figures
@@ -52,6 +56,43 @@ def test_equal_requests_make_one_fan_out_against_a_real_daemon() -> None:
     report = benchmark("coalescing")(True)
     assert report.figures[0].value == 1.0
     assert all(figure.verdict != "missed" for figure in report.figures)
+
+
+def test_the_share_that_completes_a_quorum_is_found_by_weight_in_the_order_of_writes() -> None:
+    validators = Validators(4, weights=(50, 16, 17, 17), round_trips_ms=(0, 0, 0, 0))
+    exchange = Exchange("", started_ns=1_000_000, first_byte_ns=9_000_000)
+    earlier_request = [(4, 100, 200), (5, 100, 300), (6, 100, 400)]
+    shares = [
+        (6, 2_000_000, 3_000_000),
+        (6, 2_500_000, 3_500_000),
+        (4, 2_000_000, 4_000_000),
+        (5, 2_100_000, 5_000_000),
+    ]
+    completion = validators.complete(exchange, earlier_request + shares)
+    assert completion.index == 0
+    assert (completion.added_ms, completion.whole_ms, completion.asking_ms) == (5, 8, 1)
+    assert completion.round_trips_ms == {2: 1, 0: 2, 1: pytest.approx(2.9)}
+    with pytest.raises(RequestFailed):
+        validators.complete(exchange, earlier_request + shares[:2])
+
+
+def test_added_latency_is_measured_for_two_daemons_and_a_bare_aggregator_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "aggregator"
+    other.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -m warpseal "$@" --data-dir "{tmp_path}/data"\n'
+    )
+    other.chmod(0o755)
+    monkeypatch.setattr(added_latency, "QUICK_REQUESTS", {3: 2})
+    report = added_latency.run(quick=True, aggregator=other)
+    assert {name: len(values) for name, values in report.samples.items()} == {
+        "added_ms_bare aggregator_3": 2,
+        "added_ms_Warpseal_3": 2,
+        "added_ms_other aggregator_3": 2,
+    }
+    assert all(value > 0 for values in report.samples.values() for value in values)
+    assert report.figures[-1].value == 0
 
 
 @pytest.mark.parametrize(
