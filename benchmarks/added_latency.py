@@ -141,14 +141,14 @@ class Validators:
         """The longest round trip."""
         return max(self.round_trips_ms) * (1 + JITTER) / 1000
 
-    def complete(self, exchange: Exchange, sent: Sequence[tuple[int, int, int]]) -> Completion:
+    def complete(self, exchange: Exchange, shares: Sequence[tuple[int, int, int]]) -> Completion:
         """Return the completion of a request.
 
-        sent: index, asked and written of each share of the message, also of earlier requests for
+        shares: index, asked and written of each share of the message, also of earlier requests for
             it, in the order in which they were written.
         """
         first_shares: dict[int, tuple[int, int]] = {}
-        for index, asked_ns, written_ns in sent:
+        for index, asked_ns, written_ns in shares:
             if asked_ns > exchange.started_ns:
                 first_shares.setdefault(index - self.first, (asked_ns, written_ns))
         round_trips_ms = {
@@ -273,8 +273,8 @@ class Size:
                 time.sleep(pause_s)
                 exchange = post(subject.connect(), message)
                 time.sleep(pause_s)
-                sent = network.sent_shares()[message_id(message)]
-                subject.completions.append(validators.complete(exchange, sent))
+                shares = network.sent_shares()[message_id(message)]
+                subject.completions.append(validators.complete(exchange, shares))
         for subject in self.subjects:
             if subject.name != FLOOR:
                 time.sleep(pause_s)

@@ -46,20 +46,20 @@ PONG: Final = encode(p2p.Message(pong=p2p.Pong()))
 class Round:
     """The one message that is asked for: counts the weight of its responses.
 
-    answer: called once, when the weight is the quorum.
+    respond: called once, when the weight is the quorum.
     """
 
-    def __init__(self, request_id: int, required: int, answer: Callable[[], None]) -> None:
+    def __init__(self, request_id: int, required: int, respond: Callable[[], None]) -> None:
         self.request_id = request_id
         self._missing = required
-        self._answer = answer
+        self._respond = respond
 
     def count(self, request_id: int, weight: int) -> None:
         """Count a response."""
         if request_id == self.request_id and self._missing > 0:
             self._missing -= weight
             if self._missing <= 0:
-                self._answer()
+                self._respond()
 
 
 class BareAggregator:
@@ -116,7 +116,7 @@ class BareAggregator:
             app_bytes=bytes([HANDLER_ID]) + body,
         )
         frame = encode(p2p.Message(app_request=request))
-        self._round = Round(request_id, self._required, caller.answer)
+        self._round = Round(request_id, self._required, caller.respond)
         for peer in self._peers:
             peer.stream.send(frame)
 
@@ -155,19 +155,19 @@ class Caller:
     def __init__(self, stream: socket.socket) -> None:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.stream = stream
-        self._received = b""
+        self._buffer = b""
 
     def feed(self, data: bytes) -> bytes | None:
         """Return the body of the request that `data` completes."""
-        self._received += data
-        head, separator, body = self._received.partition(b"\r\n\r\n")
+        self._buffer += data
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         if not separator or len(body) < int(fields[b"content-length"]):
             return None
-        self._received = b""
+        self._buffer = b""
         return body
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         """Answer the request."""
         self.stream.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
