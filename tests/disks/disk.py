@@ -128,8 +128,8 @@ class _File:
     def write(self, offset: int, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            written = os.pwrite(self.fd, view, offset)
-            view, offset = view[written:], offset + written
+            count = os.pwrite(self.fd, view, offset)
+            view, offset = view[count:], offset + count
 
     def flush(self) -> None:
         for write in self.writes:
@@ -199,12 +199,15 @@ class _Failure:
 
     after: number of operations that succeed before.
     left: number of operations that fail then.
+    code: error of SQLite.
+    ends_process: the first failure ends the process.
     """
 
-    def __init__(self, after: int, left: float, code: int) -> None:
+    def __init__(self, after: int, left: float, code: int, *, ends_process: bool = False) -> None:
         self.after = after
         self.left = left
         self.code = code
+        self.ends_process = ends_process
 
     def next_code(self) -> int:
         """Return the error of the next operation, or 0."""
@@ -223,7 +226,8 @@ class SimulatedDisk:
     Several disks may be installed, each with a folder of its own: each is the disk of one process.
 
     counts: operations until now.
-    failures: operations that failed because `fail` said so.
+    failures: operations that failed because `fail` or `kill_at` said so.
+    is_killed: the process has ended, and `restart` has not begun another one.
     """
 
     installed: ClassVar[list[SimulatedDisk]] = []
@@ -232,6 +236,7 @@ class SimulatedDisk:
         self.folder = str(folder.resolve())
         self.counts: Counter[Operation] = Counter()
         self.failures = 0
+        self.is_killed = False
         self._failing: dict[Operation, _Failure] = {}
         self._files: dict[tuple[int, int], _File] = {}
         # Names that were removed, and come back in a power cut.
@@ -266,15 +271,26 @@ class SimulatedDisk:
         code = _FULL if error == errno.ENOSPC else _CODES[operation]
         self._failing[operation] = _Failure(at - 1, times, code)
 
-    def heal(self) -> None:
-        """Let no operation fail any more."""
-        self._failing.clear()
+    def kill_at(self, operation: Operation, at: int) -> None:
+        """End the process, as `kill` does, when it begins the operation number `at` from now."""
+        code = _CODES[operation]
+        self._failing[operation] = _Failure(at - 1, 1, code, ends_process=True)
 
     def kill(self) -> None:
-        """End the process: its connections are of no use, and the files keep all writes."""
+        """End the process: its connections are of no use, and the files keep all writes.
+
+        Until `restart` no file can be opened, whatever threads of the process are left.
+        """
         with _LOCK:
-            for handle in self._handles():
-                handle.release()
+            self.is_killed = True
+            for file in self._files.values():
+                for handle in list(file.handles):
+                    handle.release()
+
+    def restart(self) -> None:
+        """Let another process begin, with a disk that does not fail."""
+        self._failing.clear()
+        self.is_killed = False
 
     def lose_power(self, random: Random, *, is_torn: bool = False) -> None:
         """End the process and forget an arbitrary subset of the writes since each last flush.
@@ -307,8 +323,10 @@ class SimulatedDisk:
         file = self._files.get((status.st_dev, status.st_ino))
         if file is not None:
             if code := self._count(Operation.SYNC):
-                file.lose_flush(Random(self.counts[Operation.SYNC]))
-                raise OSError(errno.ENOSPC if code == _FULL else errno.EIO, "simulated")
+                if not self.is_killed:
+                    file.lose_flush(Random(self.counts[Operation.SYNC]))
+                number = errno.ENOSPC if code == _FULL else errno.EIO
+                raise OSError(number, os.strerror(number))
             file.flush()
 
     def open(self, path: str, flags: int) -> _Handle | int:
@@ -368,6 +386,8 @@ class SimulatedDisk:
     def write(self, file: _File, data: bytes, offset: int) -> int:
         """Write bytes. Returns a code of SQLite."""
         code = self._count(Operation.WRITE)
+        if self.is_killed:
+            return code
         if code:
             data = data[: len(data) // 2 // SECTOR_BYTES * SECTOR_BYTES]
         file.write(offset, data)
@@ -385,7 +405,8 @@ class SimulatedDisk:
     def sync(self, file: _File) -> int:
         """Flush a file. Returns a code of SQLite."""
         if code := self._count(Operation.SYNC):
-            file.lose_flush(Random(self.counts[Operation.SYNC]))
+            if not self.is_killed:
+                file.lose_flush(Random(self.counts[Operation.SYNC]))
             return code
         file.flush()
         if file.is_new:
@@ -394,10 +415,16 @@ class SimulatedDisk:
         return _OK
 
     def _count(self, operation: Operation) -> int:
+        """Count an operation; return the error by which it fails, or 0."""
+        if self.is_killed:
+            return _CODES[operation]
         self.counts[operation] += 1
         failure = self._failing.get(operation)
         code = _OK if failure is None else failure.next_code()
-        self.failures += code != _OK
+        if failure is not None and code != _OK:
+            self.failures += 1
+            if failure.ends_process:
+                self.kill()
         return code
 
     def _sync_folder(self, path: str) -> None:
@@ -411,16 +438,12 @@ class SimulatedDisk:
             if os.path.dirname(file.path) == folder:
                 file.is_new = False
 
-    def _handles(self) -> list[_Handle]:
-        return [handle for file in self._files.values() for handle in file.handles]
-
     def _is_current(self, file: _File) -> bool:
         """Return whether the name of a file still leads to it."""
         try:
-            named, opened = os.stat(file.path), os.fstat(file.fd)
+            return os.path.samestat(os.stat(file.path), os.fstat(file.fd))
         except OSError:
             return False
-        return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
 
     def _forget_removed_files(self) -> None:
         for key, file in list(self._files.items()):
@@ -612,8 +635,11 @@ class _Vfs:
 
     def _access(self, _: int, name: bytes, flags: int, result: Any) -> int:
         path = os.fsdecode(name)
-        if _disk_of(path) is None:
+        disk = _disk_of(path)
+        if disk is None:
             return int(self._system.access(self._system_address, name, flags, result))
+        if disk.is_killed:
+            return _IOERR
         # As the VFS of the system: an empty log does not exist.
         is_there = os.path.exists(path) and (flags != 0 or os.path.getsize(path) > 0)
         result[0] = int(is_there)

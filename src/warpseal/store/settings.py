@@ -92,6 +92,7 @@ class StoreSettings(Settings, frozen=True):
     commit_timeout_s: float = 1.0
     load_timeout_s: float = 1.0
     gather_s: float = 0.5
+    flush_s: float = 1.0
     retry_first_s: float = 0.25
     retry_cap_s: float = 2.0
     stop_timeout_s: float = 5.0

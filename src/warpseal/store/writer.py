@@ -14,9 +14,11 @@ from contextlib import contextmanager, suppress
 from typing import TypeGuard, TypeVar
 
 from warpseal.errors import StartupError
+from warpseal.runtime.process import os_error_text
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.store import archive_rows
 from warpseal.store.connection import Connection, DriverError, Engine
+from warpseal.store.engine import flush_log
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, message_signed
 from warpseal.store.eviction import Eviction
@@ -62,6 +64,9 @@ class StoreWriter:
         self.schema_version: str | None = None
         self._failure: str | None = "not opened"
         self._working_since = float("inf")
+        # Time of the monotonic clock at which the log of a SQLite file is flushed.
+        self._flush_at = float("inf")
+        self._has_lost_flush = False
         self._committing = 0
         self._connection: Connection | None = None
         self.down_since_unix_s: float | None = None
@@ -152,12 +157,40 @@ class StoreWriter:
         self._disconnect()
         self._release()
 
-    def _merge_log(self) -> None:
-        """Write the log of a SQLite file into it, so that the file is complete without the log."""
-        with suppress(DriverError):
+    def _flush(self) -> None:
+        """Let the commits to a SQLite file survive a power cut; repeat it later if it fails."""
+        path = self._engine.url.path
+        assert path is not None
+        self._flush_at = float("inf")
+        for _ in range(2):
+            try:
+                # The system forgets writes whose flush has failed, and a later flush succeeds
+                # without them. A merge writes their pages once more, into the file.
+                if self._has_lost_flush:
+                    self._has_lost_flush = not self._merge_log()
+                # After a merge as well: if the new size of the log were lost, an older part of it
+                # would be read again.
+                flush_log(path)
+            except OSError as error:
+                self._has_lost_flush = True
+                reason = os_error_text(error)
+                log.error("store could not be flushed, merging its log", extra={"reason": reason})
+            if not self._has_lost_flush:
+                return
+        self._flush_at = time.monotonic() + self._settings.flush_s
+
+    def _merge_log(self) -> bool:
+        """Write the log of a SQLite file into it, so that the file is complete without the log.
+
+        Returns whether all of the log was written.
+        """
+        try:
             if self._connection is None:
                 self._connection = self._engine.connect()
-            self._connection.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
+            ((is_busy, _, _),) = self._connection.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
+        except DriverError:
+            return False
+        return not is_busy
 
     def _work(self) -> None:
         maintain_at = time.monotonic() + self._settings.first_prune_s
@@ -167,10 +200,12 @@ class StoreWriter:
                 self._try_to_connect()
                 continue
             self._retry_delays.reset()
-            batch = self.queue.take(maintain_at)
+            batch = self.queue.take(min(maintain_at, self._flush_at))
             self._committing = batch.writes
             self._write(batch)
             self._committing = 0
+            if time.monotonic() >= self._flush_at:
+                self._flush()
             if time.monotonic() >= maintain_at and self.is_up:
                 has_more = self._maintain()
                 pause_s = 0.0 if has_more else self._settings.prune_interval_s
@@ -233,6 +268,8 @@ class StoreWriter:
                 self._connection = self._engine.connect()
             with self._connection.begin():
                 yield self._connection
+            if not self._engine.is_postgresql:
+                self._flush_at = min(self._flush_at, time.monotonic() + self._settings.flush_s)
         except DriverError:
             self._disconnect()
             raise

@@ -1,0 +1,182 @@
+"""Every SQLite file of the product on a disk that fails, fills up, or loses power.
+
+Environment: DISK_POINTS is the number of operations of each work that fail in turn, 0 for all;
+DISK_SEEDS is the number of histories with power cuts for each work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.disks.disk import Operation, SimulatedDisk
+from tests.disks.works import WORKS, IndexWork, OldStoreWork, StoreWork, Work
+
+POINTS: Final = int(os.environ.get("DISK_POINTS", "8"))
+SEEDS: Final = int(os.environ.get("DISK_SEEDS", "12"))
+# A process that begins after a cut may lose power again.
+CUTS: Final = 2
+
+
+class Failure(NamedTuple):
+    """A failure of a disk.
+
+    times: number of operations that fail, one after the other.
+    """
+
+    operation: Operation
+    error: int
+    times: int = 1
+
+
+FAILURES: Final = {
+    "write": Failure(Operation.WRITE, errno.EIO),
+    "writes": Failure(Operation.WRITE, errno.EIO, 5),
+    "full": Failure(Operation.WRITE, errno.ENOSPC),
+    "full-for-a-while": Failure(Operation.WRITE, errno.ENOSPC, 5),
+    "read": Failure(Operation.READ, errno.EIO),
+    "reads": Failure(Operation.READ, errno.EIO, 3),
+    "flush": Failure(Operation.SYNC, errno.EIO),
+    "open": Failure(Operation.OPEN, errno.EIO),
+    "truncate": Failure(Operation.TRUNCATE, errno.EIO),
+    "delete": Failure(Operation.DELETE, errno.EIO),
+}
+
+
+class Setup:
+    """A work whose file is prepared once, and copied for each run."""
+
+    def __init__(self, kind: type[Work], folder: Path) -> None:
+        self._kind = kind
+        self._folder = folder
+        self._template = folder / "template"
+        self._template.mkdir()
+        kind(self._template).prepare()
+        with self.run() as (work, disk):
+            assert asyncio.run(work.run(disk)) == list(range(work.count))
+            # The operations of a run that nothing disturbs.
+            self.counts = Counter(disk.counts)
+
+    @contextmanager
+    def run(self, *, ends_killed: bool = False) -> Iterator[tuple[Work, SimulatedDisk]]:
+        """Give a copy of the file, on a disk of its own."""
+        folder = self._folder / "run"
+        shutil.copytree(self._template, folder)
+        with SimulatedDisk(folder) as disk:
+            yield self._kind(folder, ends_killed=ends_killed), disk
+        shutil.rmtree(folder)
+
+    def points(self, operation: Operation) -> list[int]:
+        """Return the numbers of operations that are to fail, evenly chosen."""
+        total = self.counts[operation]
+        if not POINTS or total <= POINTS:
+            return list(range(1, total + 1))
+        return [1 + index * (total - 1) // (POINTS - 1) for index in range(POINTS)]
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("kind", WORKS)
+def test_whichever_operation_fails_all_that_was_acknowledged_is_stored(
+    tmp_path: Path, kind: type[Work], failure: Failure
+) -> None:
+    setup = Setup(kind, tmp_path)
+    for at in setup.points(failure.operation):
+        with setup.run(ends_killed=at % 2 == 0) as (work, disk):
+            disk.fail(failure.operation, at, failure.error, failure.times)
+            try:
+                acknowledged = asyncio.run(work.run(disk))
+                # The last operations are those of an orderly end.
+                assert disk.failures or work.ends_killed
+                check_after_restart(work, disk, acknowledged)
+                assert acknowledged == list(range(work.count))
+            except BaseException as error:
+                error.add_note(f"{failure.operation} {at}")
+                raise
+            check_refusals(work, failure)
+
+
+def check_after_restart(work: Work, disk: SimulatedDisk, acknowledged: list[int]) -> list[int]:
+    """Return the stored items: the acknowledged ones, perhaps more, without a gap."""
+    disk.kill()
+    disk.restart()
+    stored = asyncio.run(work.read())
+    assert stored == list(range(len(stored)))
+    assert stored[: len(acknowledged)] == acknowledged
+    work.check_pages()
+    return stored
+
+
+def check_refusals(work: Work, failure: Failure) -> None:
+    """Check the advice to an operator: the file is whole, so it must not be moved away."""
+    for text in work.refusals:
+        assert "damaged" not in text
+        if failure.error == errno.ENOSPC:
+            assert "make room" in text
+        elif failure.operation is Operation.OPEN:
+            assert "check its folder" in text
+        else:
+            assert "look for errors of its disk" in text
+
+
+@pytest.mark.parametrize("kind", WORKS)
+def test_power_cuts_take_the_last_items_at_most(tmp_path: Path, kind: type[Work]) -> None:
+    setup = Setup(kind, tmp_path)
+    operations = list(setup.counts.elements())
+    for seed in range(SEEDS):
+        random = Random(seed)
+        with setup.run() as (work, disk):
+            try:
+                stored: list[int] = []
+                for _ in range(CUTS):
+                    operation = random.choice((*operations, *Operation))
+                    disk.kill_at(operation, random.randint(1, setup.counts[operation] + 1))
+                    acknowledged = asyncio.run(work.run(disk, len(stored)))
+                    disk.lose_power(random, is_torn=random.random() < 0.5)
+                    # Only the store promises more than an order, since it flushes at once here.
+                    durable = acknowledged if isinstance(work, StoreWork) else []
+                    stored = check_after_restart(work, disk, durable)
+                assert asyncio.run(work.run(disk, len(stored))) == list(range(work.count))
+                check_after_restart(work, disk, list(range(work.count)))
+            except BaseException as error:
+                error.add_note(f"seed {seed}")
+                raise
+            assert not any("damaged" in text for text in work.refusals)
+
+
+@pytest.mark.parametrize("kind", [StoreWork, OldStoreWork])
+def test_a_flush_that_fails_once_loses_nothing_in_a_later_power_cut(
+    tmp_path: Path, kind: type[Work]
+) -> None:
+    """Linux forgets the writes of a flush that failed, and the next flush succeeds."""
+    setup = Setup(kind, tmp_path)
+    for at in range(1, setup.counts[Operation.SYNC] + 1):
+        with setup.run(ends_killed=True) as (work, disk):
+            disk.fail(Operation.SYNC, at)
+            acknowledged = asyncio.run(work.run(disk))
+            assert acknowledged == list(range(work.count))
+            disk.lose_power(Random(at))
+            check_after_restart(work, disk, acknowledged)
+
+
+@pytest.mark.parametrize("kind", [StoreWork, OldStoreWork, IndexWork])
+def test_a_process_killed_at_any_write_leaves_what_it_has_acknowledged(
+    tmp_path: Path, kind: type[Work]
+) -> None:
+    setup = Setup(kind, tmp_path)
+    for operation in (Operation.WRITE, Operation.SYNC, Operation.DELETE):
+        for at in setup.points(operation):
+            with setup.run() as (work, disk):
+                disk.kill_at(operation, at)
+                acknowledged = asyncio.run(work.run(disk))
+                stored = check_after_restart(work, disk, acknowledged)
+                assert asyncio.run(work.run(disk, len(stored))) == list(range(work.count))
