@@ -11,6 +11,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -18,12 +19,19 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from warpseal.store.engine import DAMAGE_ADVICE, describe_failure, is_file_damage, open_file
+from warpseal.store.engine import (
+    DAMAGE_ADVICE,
+    DISK_ADVICE,
+    describe_failure,
+    is_file_damage,
+    open_file,
+)
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreUrl
 
 log = logging.getLogger(__name__)
 
+_CHECK_CODE: Final = re.compile(r"\berror code=(\d+)")
 _UNFINISHED: Final = ".partial"
 _PAGES_PER_STEP: Final = 1_000
 
@@ -69,14 +77,20 @@ def check_pages(path: Path, where: str, advice: str = DAMAGE_ADVICE) -> None:
     """Check the pages of a store that no process uses, and leave no log file.
 
     advice: text of an error, for an operator whose file is damaged.
-    Raises StoreUnusable.
+    Raises StoreUnusable, with another text if the disk fails.
     """
     try:
         with closing(open_file(path, "rw")) as connection:
             (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.DatabaseError as error:
+        if not is_file_damage(error):
+            reason = describe_failure(StoreUrl.for_file(path), error)
+            raise StoreUnusable(where, f"its pages cannot be checked: {reason}") from error
         result = str(error)
+    # The check goes on after a page that the disk does not read, and names it as damaged.
+    if (code := _CHECK_CODE.search(result)) and int(code[1]) & 0xFF == sqlite3.SQLITE_IOERR:
+        raise StoreUnusable(where, f"its pages cannot be read: {DISK_ADVICE}")
     if result != "ok":
         raise StoreUnusable(where, f"it is damaged: {' '.join(str(result).split())}: {advice}")
 
@@ -106,10 +120,12 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
         copy_store(path, unfinished)
         unfinished.replace(copy)
     except (OSError, sqlite3.Error) as error:
-        unfinished.unlink(missing_ok=True)
+        reason = describe_failure(StoreUrl.for_file(path), error)
         raise StoreUnusable(
-            str(path), f"it cannot be copied before its upgrade: {error}"
+            str(path), f"it cannot be copied before its upgrade: {reason}"
         ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
     for other in _upgrade_copies(path):
         if other != copy:
             other.unlink(missing_ok=True)

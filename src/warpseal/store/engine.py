@@ -7,6 +7,7 @@ transaction begins with an explicit statement.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -32,6 +33,17 @@ DAMAGE_ADVICE: Final = (
 _INDEX_ADVICE: Final = (
     "stop the daemon and the indexer, move it away, and start them: all blocks are indexed again"
 )
+DISK_ADVICE: Final = "look for errors of its disk in the system's log, and try again"
+_ADVICE: Final = {
+    sqlite3.SQLITE_FULL: "make room on its disk",
+    sqlite3.SQLITE_IOERR: DISK_ADVICE,
+    sqlite3.SQLITE_CANTOPEN: "check its folder, with owner and mode, and the limit of open files",
+}
+_CODES_OF_SYSTEM: Final = {
+    errno.ENOSPC: sqlite3.SQLITE_FULL,
+    errno.EDQUOT: sqlite3.SQLITE_FULL,
+    errno.EIO: sqlite3.SQLITE_IOERR,
+}
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MAX_REASON_CHARACTERS: Final = 300
 _TIME_LIMITS: Final = "-c statement_timeout=30s -c lock_timeout=10s"
@@ -173,26 +185,25 @@ def is_file_damage(error: BaseException) -> bool:
     """Return whether an error says that a file is no database, or that a part of it is damaged."""
     if isinstance(error, UnicodeDecodeError):
         return True
-    cause = error.cause if isinstance(error, DriverError) else error
-    if not isinstance(cause, sqlite3.Error):
-        return False
-    # The low byte of an extended code is the primary one.
-    return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+    return _primary_code(error) in _DAMAGED
 
 
 def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -> str:
-    """Return a library's error as one line without secrets, with advice about a damaged file.
+    """Return a library's error as one line without secrets, with advice about a file or its disk.
 
     kind: name of the kind of database. The advice differs because no backup has an index.
     """
     if isinstance(error, UnicodeDecodeError):
         reason = "a text in it is damaged"
+    elif isinstance(error, OSError):
+        reason = os_error_text(error)
     else:
         reason = redacted_reason(url, error)
-    if not is_file_damage(error):
-        return reason
-    advice = _INDEX_ADVICE if kind == "index" else DAMAGE_ADVICE
-    return f"{reason}: {advice}"
+    if is_file_damage(error):
+        advice = _INDEX_ADVICE if kind == "index" else DAMAGE_ADVICE
+    else:
+        advice = _ADVICE.get(_primary_code(error), "")
+    return f"{reason}: {advice}" if advice else reason
 
 
 def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:
@@ -226,6 +237,15 @@ def redacted_reason(url: StoreUrl, error: BaseException) -> str:
     """Return a library's error as one line without secrets."""
     cause = error.cause if isinstance(error, DriverError) else error
     return url.redact(" ".join(str(cause).split()))[:_MAX_REASON_CHARACTERS]
+
+
+def _primary_code(error: BaseException) -> int:
+    """Return SQLite's code of an error; 0 of an error of another kind."""
+    if isinstance(error, OSError):
+        return _CODES_OF_SYSTEM.get(error.errno or 0, 0)
+    cause = error.cause if isinstance(error, DriverError) else error
+    # The low byte of an extended code is the primary one.
+    return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _open_sqlite(path: Path, mode: str, page_bytes: int = PAGE_BYTES) -> sqlite3.Connection:
