@@ -119,7 +119,8 @@ class EvmIndexWriter:
         while True:
             with self._session.transaction() as connection:
                 chain = self._session.chain_row()
-                if chain is None or self._derived.height >= chain.height:
+                # A writer may have ended between `start` and `begin`: there is no block then.
+                if chain is None or not chain.hash or self._derived.height >= chain.height:
                     return None
                 self._derived.rebuild(connection, chain, int(self._now()))
             if monotonic() >= until:
