@@ -148,6 +148,21 @@ class ScriptedAggregator:
         return aggregation() if self.act is None else await self.act(request)
 
 
+class EndlessAggregation:
+    """An aggregation that goes on until its request is cancelled."""
+
+    def __init__(self) -> None:
+        self.started, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def aggregate(self, request: AggregationRequest) -> Aggregation:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+        raise AssertionError("nothing ends the wait")
+
+
 @dataclass
 class ScriptedL1Messages:
     """Returns the given reply about transactions, and records its requests."""

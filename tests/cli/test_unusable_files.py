@@ -65,6 +65,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data" / NETWORK
 
 
+@pytest.fixture
+def run_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function that runs a command on the folder, which must fail, and returns its error."""
+
+    def run(*arguments: str) -> str:
+        assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
+        return capsys.readouterr().err
+
+    return run
+
+
 @pytest.mark.parametrize(("name", "arguments"), COMMANDS_OF_FILES, ids=command_id)
 @pytest.mark.parametrize("state", STATES)
 def test_a_command_names_the_file_that_is_no_database(
@@ -72,12 +83,11 @@ def test_a_command_names_the_file_that_is_no_database(
     name: str,
     arguments: tuple[str, ...],
     folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    run_refused: Callable[..., str],
 ) -> None:
     put, text = STATES[state]
     put(folder / name)
-    assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
-    reason = capsys.readouterr().err
+    reason = run_refused(*arguments)
     assert str(folder / name) in reason
     assert text in reason
     assert "Traceback" not in reason
@@ -90,7 +100,7 @@ def test_a_command_names_a_file_that_it_may_not_read(
     name: str,
     arguments: tuple[str, ...],
     folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    run_refused: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file, access = folder / name, os.access
@@ -100,8 +110,7 @@ def test_a_command_names_a_file_that_it_may_not_read(
     monkeypatch.setattr(
         os, "access", lambda path, mode, **more: Path(path) != file and access(path, mode, **more)
     )
-    assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
-    reason = capsys.readouterr().err
+    reason = run_refused(*arguments)
     assert f"{file} cannot be used: it cannot be read: permission denied" in reason
 
 
@@ -110,7 +119,7 @@ def test_a_command_names_a_folder_that_it_may_not_enter(
     name: str,
     arguments: tuple[str, ...],
     folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    run_refused: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,8 +132,7 @@ def test_a_command_names_a_folder_that_it_may_not_enter(
 
     for function in ("stat", "open", "listdir", "scandir"):
         monkeypatch.setattr(os, function, refuse(getattr(os, function)))
-    assert main((*arguments, "--data-dir", str(folder.parent), "--network", NETWORK)) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = run_refused(*arguments).splitlines()
     assert "permission denied" in line
     assert str(folder) in line
 

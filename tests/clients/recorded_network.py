@@ -20,6 +20,7 @@ from tests.forwarding.evm.evm import Node, recorded, replay
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration.daemon import Daemon
 from tests.integration.process import RunningCommand, start_command
+from tests.node.recorded_node import serve_app
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
 
 L1_CHAIN: Final[str] = next(
@@ -83,15 +84,10 @@ async def serving_l1(node: L1Node) -> AsyncIterator[L1Node]:
     app.router.add_post("/rpc", node.serve_http)
     app.router.add_get("/ws", node.serve_socket)
     app.router.add_post("/validators", node.serve_validators)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    node.port = runner.addresses[0][1]
-    node.url = f"http://127.0.0.1:{node.port}/rpc"
-    try:
+    async with serve_app(app) as url:
+        node.port = int(url.rpartition(":")[2])
+        node.url = f"{url}/rpc"
         yield node
-    finally:
-        await runner.cleanup()
 
 
 @dataclass(frozen=True)

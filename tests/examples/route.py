@@ -29,6 +29,7 @@ from tests.indexer.evm.anvil_chain import open_anvil_chain
 from tests.indexer.evm.test_icm_contracts import MESSENGER, SEND, IcmNode, sent
 from tests.integration.daemon import run_network, write_config_file
 from tests.integration.process import start_command
+from tests.node.recorded_node import serve_app
 from warpseal.warp.ids import id_text
 from warpseal.warp.message import AddressedCall, SignedMessage, UnsignedMessage
 from warpseal_simnet.network import SimulatedNetwork
@@ -263,14 +264,9 @@ async def _node(network: SimulatedNetwork, place: int) -> AsyncIterator[WarpNode
         await node.node.prepare()
         app = web.Application()
         app.router.add_post("/rpc", node.serve)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        node.url = f"http://127.0.0.1:{runner.addresses[0][1]}/rpc"
-        try:
+        async with serve_app(app) as url:
+            node.url = f"{url}/rpc"
             yield node
-        finally:
-            await runner.cleanup()
 
 
 def _count_sources(store: Path) -> int:

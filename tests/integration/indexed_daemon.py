@@ -72,12 +72,13 @@ async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> Asyn
         yield daemon
 
 
-async def read_indexed_height(session: aiohttp.ClientSession, api_url: str) -> int | None:
-    """Return the height up to which a daemon has indexed the P-Chain; None until it has begun."""
+async def is_indexed(session: aiohttp.ClientSession, api_url: str, node: ReplayNode) -> bool:
+    """Return whether a daemon has indexed the P-Chain up to the newest block of its node."""
     url = f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
     async with session.get(url) as reply:
         body = await reply.json()
-    return int(body["blocks"][0]["blockNumber"]) if reply.status == 200 else None
+    # Another status means that the index has not begun.
+    return reply.status == 200 and int(body["blocks"][0]["blockNumber"]) == node.tip("P")
 
 
 def write_prices(folder: Path, rows: str) -> None:

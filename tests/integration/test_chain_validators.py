@@ -18,6 +18,7 @@ from aiohttp import web
 
 from tests.eventually import until
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
+from tests.node.recorded_node import serve_app
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, ValidationID, id_text, node_id_text
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan
@@ -296,13 +297,8 @@ async def listing_node(node: Listing) -> AsyncIterator[str]:
     """Serve a node; yields its RPC URL."""
     app = web.Application()
     app.router.add_post("/ext/bc/it/validators", node.respond)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/ext/bc/it/rpc"
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as url:
+        yield f"{url}/ext/bc/it/rpc"
 
 
 async def test_a_node_that_lists_them_is_preferred_and_one_that_does_not_is_passed_over(

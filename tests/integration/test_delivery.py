@@ -5,6 +5,9 @@ happen first.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +34,32 @@ PLAN = Plan(
     height=20,
     epoch_s=3600,
 )
-# Two L1s; the chain of the second one has no blocks but those that a test builds.
+# The chain of the second L1 has no blocks but those that a test builds.
+ONE_IDLE = Plan(
+    validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3
+)
+# Neither L1 has other blocks.
 IDLE = Plan(
     validators=4, l1s=(L1Plan(validators=4, idle=True), L1Plan(shared=True, idle=True)), messages=3
 )
 QUICK = {"height_poll_s": 0.05, "validator_refresh_period_s": 0.1}
 METRIC = "warpseal_messages_reissued_total"
+
+
+@asynccontextmanager
+async def run_connected(
+    plan: Plan, folder: Path, keys: Mapping[str, Any] | None = None, **aggregation: Any
+) -> AsyncIterator[tuple[SimulatedNetwork, Daemon]]:
+    """Run a network and a daemon that is connected to each of its validators.
+
+    keys: entries of the config file
+    aggregation: settings of aggregation that differ from their defaults
+    """
+    async with run_network(plan) as network:
+        config = build_config(network, folder, keys, validators=QUICK, aggregation=aggregation)
+        async with run_daemon(config) as daemon:
+            await daemon.until_connected(len(network.validators))
+            yield network, daemon
 
 
 def chain_of(network: SimulatedNetwork, place: int) -> ChainID:
@@ -86,11 +109,7 @@ def weights_of(reply: Reply) -> dict[str, tuple[str, str, bool]]:
 async def test_a_message_is_signed_by_the_subnet_and_for_the_epoch_of_its_destination(
     tmp_path: Path,
 ) -> None:
-    async with (
-        run_network(PLAN) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(PLAN, tmp_path) as (network, daemon):
         idle = chain_of(network, 2)
         c_chain = network.state.chains_of(network.subnets[0].subnet_id)[-1]
         l1, permissioned = network.subnets[1].subnet_id, network.subnets[2].subnet_id
@@ -123,11 +142,7 @@ async def test_a_message_is_signed_by_the_subnet_and_for_the_epoch_of_its_destin
 
 
 async def test_fields_of_the_caller_win_and_are_reported(tmp_path: Path) -> None:
-    async with (
-        run_network(PLAN) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(PLAN, tmp_path) as (network, daemon):
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.change_weight(l1, 4, 900_000)
         height = network.change_weight(l1, 7, 1)
@@ -157,11 +172,7 @@ async def test_fields_of_the_caller_win_and_are_reported(tmp_path: Path) -> None
 async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(
     tmp_path: Path,
 ) -> None:
-    async with (
-        run_network(PLAN) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(PLAN, tmp_path) as (network, daemon):
         message = l1_messages(network)[0]
         network.nodes[0].stop_chain(chain_of(network, 1))
         for chain_id, status, code in (
@@ -193,11 +204,7 @@ async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(
 
 
 async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_path: Path) -> None:
-    async with (
-        run_network(IDLE) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(IDLE, tmp_path) as (network, daemon):
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         message = l1_messages(network)[0]
@@ -241,14 +248,7 @@ async def test_at_the_end_of_an_epoch_a_second_message_serves_the_next_one(tmp_p
 
 
 async def test_a_message_is_signed_again_if_the_epoch_ends_during_signing(tmp_path: Path) -> None:
-    plan = Plan(
-        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3
-    )
-    async with (
-        run_network(plan) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(ONE_IDLE, tmp_path) as (network, daemon):
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         network.set_behaviour(range(4, 8), "slow=2s")
@@ -265,14 +265,7 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_during_signing(tmp_pa
 async def test_a_message_that_cannot_be_signed_for_the_epoch_is_signed_for_the_next_one(
     tmp_path: Path,
 ) -> None:
-    plan = Plan(
-        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3
-    )
-    async with (
-        run_network(plan) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(ONE_IDLE, tmp_path) as (network, daemon):
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
@@ -288,72 +281,56 @@ async def test_a_message_that_cannot_be_signed_for_the_epoch_is_signed_for_the_n
 
 
 async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Path) -> None:
-    plan = Plan(
-        validators=4, l1s=(L1Plan(validators=5), L1Plan(shared=True, idle=True)), messages=3
-    )
-    async with run_network(plan) as network:
-        config = build_config(
-            network, tmp_path, validators=QUICK, aggregation={"below_buffer_ttl_s": 0.0}
+    plan = replace(ONE_IDLE, l1s=(L1Plan(validators=5), L1Plan(shared=True, idle=True)))
+    async with run_connected(plan, tmp_path, below_buffer_ttl_s=0.0) as (network, daemon):
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        network.set_behaviour([8], "silent")
+        message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
+        # Each request waits for the buffer, which the silent validator keeps from being
+        # reached.
+        first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
+        assert accepts(network, idle, first.signed)
+        requests = count_requests(network)
+        request = asyncio.create_task(
+            daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
         )
-        async with run_daemon(config) as daemon:
-            await daemon.until_connected(9)
-            idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
-            network.build_block(idle)
-            network.set_behaviour([8], "silent")
-            message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
-            # Each request waits for the buffer, which the silent validator keeps from being
-            # reached.
-            first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
-            assert accepts(network, idle, first.signed)
-            requests = count_requests(network)
-            request = asyncio.create_task(
-                daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
-            )
-            await until(lambda: count_requests(network) > requests)
-            height = network.change_weight(l1, 4, 0)
-            network.build_block(idle)
-            reply = await request
-            assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
-            assert reply.headers["X-Warpseal-Verifies-Now"] == "true"
-            assert accepts(network, idle, reply.signed)
+        await until(lambda: count_requests(network) > requests)
+        height = network.change_weight(l1, 4, 0)
+        network.build_block(idle)
+        reply = await request
+        assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
+        assert reply.headers["X-Warpseal-Verifies-Now"] == "true"
+        assert accepts(network, idle, reply.signed)
 
 
 async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_next_epoch(
     tmp_path: Path,
 ) -> None:
-    plan = Plan(
-        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=3
-    )
-    async with run_network(plan) as network:
-        # Validators are asked again for the same message.
-        nothing_kept = {"validators": QUICK, "aggregation": {"cache_bytes": 1}}
-        async with run_daemon(
-            build_config(network, tmp_path, {"store-url": "off"}, **nothing_kept)
-        ) as daemon:
-            await daemon.until_connected(8)
-            idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
-            network.build_block(idle)
-            message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
-            assert accepts(network, idle, (await daemon.aggregate_v1(message, **fields)).signed)
-            network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
-            requests = count_requests(network)
-            request = asyncio.create_task(daemon.aggregate_v1(message, **fields))
-            await until(lambda: count_requests(network) > requests)
-            network.change_weight(l1, 4, 0)
-            height = network.change_weight(l1, 5, 0)
-            network.build_block(idle)
-            reply = await request
-            assert reply.status == 201, reply.body
-            assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
-            assert accepts(network, idle, reply.signed)
+    # Nothing is kept, so validators are asked again for the same message.
+    async with run_connected(ONE_IDLE, tmp_path, {"store-url": "off"}, cache_bytes=1) as (
+        network,
+        daemon,
+    ):
+        idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
+        network.build_block(idle)
+        message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
+        assert accepts(network, idle, (await daemon.aggregate_v1(message, **fields)).signed)
+        network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
+        requests = count_requests(network)
+        request = asyncio.create_task(daemon.aggregate_v1(message, **fields))
+        await until(lambda: count_requests(network) > requests)
+        network.change_weight(l1, 4, 0)
+        height = network.change_weight(l1, 5, 0)
+        network.build_block(idle)
+        reply = await request
+        assert reply.status == 201, reply.body
+        assert reply.headers["X-Warpseal-P-Chain-Height"] == str(height)
+        assert accepts(network, idle, reply.signed)
 
 
 async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path: Path) -> None:
-    async with (
-        run_network(PLAN) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(PLAN, tmp_path) as (network, daemon):
         idle, message = chain_of(network, 2), l1_messages(network)[0]
         reply = await deliver(daemon, message, idle)
         height = reply.body["report"]["pChainHeight"]
@@ -369,11 +346,7 @@ async def test_sets_of_other_heights_that_no_node_returns_are_left_out(tmp_path:
 
 
 async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> None:
-    async with (
-        run_network(IDLE) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(IDLE, tmp_path) as (network, daemon):
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         pinned = network.state.proposervm[idle].verifying_height
@@ -411,11 +384,7 @@ async def test_an_idle_destination_gets_advice_if_it_helps(tmp_path: Path) -> No
 async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(
     tmp_path: Path,
 ) -> None:
-    async with (
-        run_network(IDLE) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(IDLE, tmp_path) as (network, daemon):
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         network.set_behaviour((4, 5), "silent")
@@ -434,14 +403,7 @@ async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(
 
 
 async def test_messages_of_a_past_epoch_are_made_again_from_stored_shares(tmp_path: Path) -> None:
-    plan = Plan(
-        validators=4, l1s=(L1Plan(validators=4), L1Plan(shared=True, idle=True)), messages=5
-    )
-    async with (
-        run_network(plan) as network,
-        run_daemon(build_config(network, tmp_path, validators=QUICK)) as daemon,
-    ):
-        await daemon.until_connected(8)
+    async with run_connected(replace(ONE_IDLE, messages=5), tmp_path) as (network, daemon):
         idle, l1 = chain_of(network, 2), network.subnets[1].subnet_id
         network.build_block(idle)
         messages = l1_messages(network)

@@ -17,6 +17,7 @@ from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from warpseal.daemon.usage import open_metrics_database
 from warpseal.warp.ids import id_text
+from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan
 
 CHAIN_ID = id_text(h.CHAIN.blockchain_id)
@@ -27,6 +28,21 @@ def entry(node: EvmReplayNode, **more: Any) -> dict[str, Any]:
     return {"blockchain-id": CHAIN_ID, "rpc": [node.url], **more}
 
 
+def write_index(tmp_path: Path, network: SimulatedNetwork, written_at: int | None = None) -> Path:
+    """Write the index of the chain, and return the folder of the network.
+
+    written_at: time of the indexer's last status; None if it wrote none
+    """
+    folder = tmp_path / "data" / str(network.plan.network_id)
+    folder.mkdir(parents=True)
+    with h.open_writer(folder) as writer:
+        h.write_history(writer)
+        if written_at is not None:
+            status = h.status_of(h.CHAIN, reported_at=written_at, written_at=written_at)
+            writer.write_status(status)
+    return folder
+
+
 async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None:
     described = tmp_path / "data" / "contracts" / CHAIN_ID / f"{h.text(h.CATS)}.json"
     described.parent.mkdir(parents=True)
@@ -35,11 +51,7 @@ async def test_a_daemon_serves_the_index_of_an_evm_chain(tmp_path: Path) -> None
         run_network(Plan(validators=2)) as network,
         serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
     ):
-        folder = tmp_path / "data" / str(network.plan.network_id)
-        folder.mkdir(parents=True)
-        with h.open_writer(folder) as writer:
-            h.write_history(writer)
-            writer.write_status(h.status_of(h.CHAIN, reported_at=1, written_at=1))
+        write_index(tmp_path, network, written_at=1)
         keys = {
             "evm-chains": [entry(node, index={"metadata": "asked"}, info={"chainName": "Mine"})],
         }
@@ -90,14 +102,8 @@ async def test_the_metrics_api_is_on_the_api_port_and_alone_on_a_port_of_its_own
         run_network(Plan(validators=2)) as network,
         serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
     ):
-        folder = tmp_path / "data" / str(network.plan.network_id)
-        folder.mkdir(parents=True)
-        with h.open_writer(folder) as writer:
-            h.write_history(writer)
-            # While the index has all of its node's blocks, the newest day is today.
-            writer.write_status(
-                h.status_of(h.CHAIN, reported_at=int(time.time()), written_at=int(time.time()))
-            )
+        # While the index has all of its node's blocks, the newest day is today.
+        folder = write_index(tmp_path, network, written_at=int(time.time()))
         keys = {
             "evm-chains": [entry(node, index=True)],
             "metrics-api-port": 0,
@@ -135,10 +141,7 @@ async def test_a_metrics_database_that_never_answers_holds_up_nothing(tmp_path: 
         run_network(Plan(validators=2)) as network,
         serving_evm(EvmReplayNode(h.CHAIN)) as (node,),
     ):
-        folder = tmp_path / "data" / str(network.plan.network_id)
-        folder.mkdir(parents=True)
-        with h.open_writer(folder) as writer:
-            h.write_history(writer)
+        folder = write_index(tmp_path, network)
         url = f"postgresql://user@127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics"
         config = build_config(
             network, tmp_path, {"evm-chains": [entry(node, index=True)], "metrics-db-url": url}

@@ -156,35 +156,20 @@ async def test_named_heights_are_served_with_the_set_they_had(tmp_path: Path) ->
         network.change_weight(subnet_id, 0, 100_000)
         old = await daemon.aggregate(message, pchain_height=20, quorum_percentage=100)
         new = await daemon.aggregate_v1(message, pChainHeight=21)
+        equal = await daemon.aggregate(other, pchain_height=20)
+
+        def count_signers(message: SimMessage, reply: Reply, quorum: int, height: int) -> int:
+            raw = message.unsigned.raw
+            verdict = verify_signed_message(network, reply.signed, raw, subnet_id, quorum, height)
+            return len(verdict.signers)
+
         assert verified_height(network, message, old) == 20
         assert verified_height(network, message, new) == 21
-        assert (
-            len(
-                verify_signed_message(
-                    network, old.signed, message.unsigned.raw, subnet_id, 100, 20
-                ).signers
-            )
-            == 10
-        )
+        assert count_signers(message, old, 100, 20) == 10
         # One validator would suffice at 21, but the signature from 20 is valid there: no validator
         # is asked again.
-        assert (
-            len(
-                verify_signed_message(
-                    network, new.signed, message.unsigned.raw, subnet_id, 67, 21
-                ).signers
-            )
-            == 10
-        )
-        equal = await daemon.aggregate(other, pchain_height=20)
-        assert (
-            len(
-                verify_signed_message(
-                    network, equal.signed, other.unsigned.raw, subnet_id, 67, 20
-                ).signers
-            )
-            == 7
-        )
+        assert count_signers(message, new, 67, 21) == 10
+        assert count_signers(other, equal, 67, 20) == 7
 
 
 async def test_a_height_too_far_back_is_refused_and_the_setting_named(tmp_path: Path) -> None:

@@ -222,13 +222,8 @@ async def test_unreachable_validators_have_the_verdict_wait_and_retry_after_name
         for index in range(4):
             await network.start_validator(index)
         await asyncio.sleep(int(reply.headers["Retry-After"]))
-        verify_signed_message(
-            network,
-            (await daemon.aggregate(message)).signed,
-            message.unsigned.raw,
-            PRIMARY_NETWORK,
-            67,
-        )
+        reply = await daemon.aggregate(message)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_a_caller_fails_while_another_with_a_lower_quorum_is_served(tmp_path: Path) -> None:
@@ -249,10 +244,5 @@ async def test_refusals_are_not_remembered_for_later_requests(tmp_path: Path) ->
         message = p_chain_messages(network)[0]
         assert_never(await daemon.aggregate(message))
         network.set_behaviour(range(4), "")
-        verify_signed_message(
-            network,
-            (await daemon.aggregate(message)).signed,
-            message.unsigned.raw,
-            PRIMARY_NETWORK,
-            67,
-        )
+        reply = await daemon.aggregate(message)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)

@@ -72,14 +72,10 @@ async def test_a_validator_that_became_inactive_since_the_sets_height_is_relucta
             ).signers
         ) == l1_keys(network, range(3, 10))
         reply = await daemon.aggregate(other, quorum_percentage=71)
-        assert (
-            len(
-                verify_signed_message(
-                    network, reply.signed, other.unsigned.raw, subnet_id, 71, 20
-                ).signers
-            )
-            == 8
+        verdict = verify_signed_message(
+            network, reply.signed, other.unsigned.raw, subnet_id, 71, 20
         )
+        assert len(verdict.signers) == 8
 
 
 async def test_reluctant_validators_are_not_awaited_while_others_suffice(tmp_path: Path) -> None:
@@ -103,14 +99,8 @@ async def test_weight_of_inactive_validators_counts_and_is_lost_for_good_only_at
     ):
         subnet_id, message = network.subnets[1].subnet_id, l1_message(network)
         reply = await daemon.aggregate(message, quorum_percentage=70)
-        assert (
-            len(
-                verify_signed_message(
-                    network, reply.signed, message.unsigned.raw, subnet_id, 70
-                ).signers
-            )
-            == 7
-        )
+        verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, subnet_id, 70)
+        assert len(verdict.signers) == 7
         height = network.state.heights.proposed
         for failed, outcome, verdict in (
             (

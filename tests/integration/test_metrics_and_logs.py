@@ -158,13 +158,8 @@ async def test_a_clock_offset_to_the_peers_is_logged_as_a_warning(
         await until(lambda: any("clock" in record.getMessage() for record in caplog.records))
         assert 43 <= (await daemon.metrics())["warpseal_clock_offset_seconds"] <= 47
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        verify_signed_message(
-            network,
-            (await daemon.aggregate(message)).signed,
-            message.unsigned.raw,
-            PRIMARY_NETWORK,
-            67,
-        )
+        reply = await daemon.aggregate(message)
+        verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
 
 
 async def test_a_metrics_scrape_does_not_disturb_requests(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -212,26 +212,28 @@ async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_
         assert not copy.exists()
 
 
-async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted(
-    tmp_path: Path,
-) -> None:
-    place = unpack(tmp_path / "data", "index.db", "waiting-blocks.db")
+@asynccontextmanager
+async def run_index(folder: Path) -> AsyncIterator[tuple[ReplayNode, aiohttp.ClientSession, str]]:
+    """Run a daemon that indexes the P-Chain, and stop it; yield its node, a session and its URL."""
     async with serving(ReplayNode()) as node:
-        file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"])
+        file = indexed_daemon.write_config_file(folder, node, index_chains=["p"])
         async with (
             start_command("serve", "--config", file) as daemon,
             aiohttp.ClientSession() as session,
         ):
             api_url, _ = await daemon.listening()
-
-            async def is_indexed() -> bool:
-                height = await indexed_daemon.read_indexed_height(session, api_url)
-                return height == node.tip("P")
-
-            await until(is_indexed)
-            assert not list(place.glob("waiting-blocks*"))
+            yield node, session, api_url
             daemon.terminate()
             assert await daemon.ended() == 0
+
+
+async def test_an_old_index_is_read_on_and_the_file_of_waiting_blocks_is_deleted(
+    tmp_path: Path,
+) -> None:
+    place = unpack(tmp_path / "data", "index.db", "waiting-blocks.db")
+    async with run_index(tmp_path) as (node, session, api_url):
+        await until(lambda: indexed_daemon.is_indexed(session, api_url, node))
+        assert not list(place.glob("waiting-blocks*"))
 
 
 async def test_a_daemon_serves_every_signature_key_and_usage_row_of_the_folder(
@@ -341,25 +343,16 @@ async def test_a_daemon_serves_the_signatures_and_events_of_the_folder_and_keeps
 async def test_a_daemon_reads_on_the_index_of_the_folder(tmp_path: Path) -> None:
     place = unpack(tmp_path / "data", "index.db", source=LAST)
     before = rows_of(place / "index.db")
-    async with serving(ReplayNode()) as node:
-        file = indexed_daemon.write_config_file(tmp_path, node, index_chains=["p"])
-        async with (
-            start_command("serve", "--config", file) as daemon,
-            aiohttp.ClientSession() as session,
-        ):
-            api_url, _ = await daemon.listening()
+    async with run_index(tmp_path) as (node, session, api_url):
+        blocks_url = f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
 
-            async def is_indexed() -> bool:
-                async with session.get(
-                    f"{api_url}/v1/networks/fuji/blockchains/p-chain/blocks?pageSize=1"
-                ) as reply:
-                    freshness = reply.headers.get("x-warpseal-index", "")
-                return freshness == "p-chain;height=19;node=19;lag=0"
+        async def is_indexed() -> bool:
+            async with session.get(blocks_url) as reply:
+                freshness = reply.headers.get("x-warpseal-index", "")
+            return freshness == "p-chain;height=19;node=19;lag=0"
 
-            await until(is_indexed)
-            daemon.terminate()
-            assert await daemon.ended() == 0
-        # The blocks of the folder were not read again, but for the genesis.
-        heights = {height for chain, height in node.heights if chain == "P"}
-        assert not heights & set(range(1, 10))
+        await until(is_indexed)
+    # The blocks of the folder were not read again, but for the genesis.
+    heights = {height for chain, height in node.heights if chain == "P"}
+    assert not heights & set(range(1, 10))
     assert missing_rows({"blocks": before["blocks"]}, rows_of(place / "index.db")) == {}

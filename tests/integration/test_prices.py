@@ -15,6 +15,7 @@ from aiohttp import web
 from tests.integration.daemon import Daemon
 from tests.integration.indexed_daemon import fetch_all, node_ids, run_synthetic_daemon, write_prices
 from tests.ledger import made_up_network as made_up
+from tests.node.recorded_node import serve_app
 from warpseal.errors import StartupError
 from warpseal.warp.ids import id_text
 
@@ -58,13 +59,8 @@ async def price_server(
 
     app = web.Application()
     app.router.add_get("/avax/{day}", respond)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", requests
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as url:
+        yield url, requests
 
 
 async def test_without_a_source_no_price_is_invented(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -22,8 +24,9 @@ from tests.integration.daemon import (
     run_network,
     write_config_file,
 )
+from tests.integration.indexed_daemon import is_indexed
 from tests.integration.message_verifier import verify_signed_message
-from tests.integration.process import run_command, start_command
+from tests.integration.process import RunningCommand, run_command, start_command
 from tests.node.recorded_node import RecordedNode, serve_nodes
 from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
@@ -53,9 +56,8 @@ def asked(network: SimulatedNetwork) -> int:
 async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with start_command(
-            "serve", "--config", write_config_file(network, tmp_path)
-        ) as daemon:
+        file = write_config_file(network, tmp_path)
+        async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
             status, body = await ask(api_url, message)
             assert status == 200
@@ -94,9 +96,8 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:slow=1s"),))
     async with run_network(plan) as network:
         first, second = network.messages_of(PRIMARY_NETWORK)[:2]
-        async with start_command(
-            "serve", "--config", write_config_file(network, tmp_path)
-        ) as daemon:
+        file = write_config_file(network, tmp_path)
+        async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
             tasks = [
                 asyncio.create_task(ask(api_url, first, path))
@@ -167,37 +168,39 @@ async def test_a_request_in_flight_while_the_start_fails_gets_a_503(tmp_path: Pa
             assert "identity.pem" in await daemon.until_logged("warpseal: ")
 
 
-async def test_a_request_beyond_the_grace_period_gets_shutting_down(tmp_path: Path) -> None:
+@asynccontextmanager
+async def run_waiting_request(
+    folder: Path, grace_period_s: float
+) -> AsyncIterator[tuple[RunningCommand, asyncio.Task[tuple[int, dict[str, str]]]]]:
+    """Run a daemon with a request that no validator answers."""
     plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:silent"),))
     async with run_network(plan) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        file = write_config_file(network, tmp_path, {"grace-period-seconds": 0.3})
+        file = write_config_file(network, folder, {"grace-period-seconds": grace_period_s})
         async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
             request = asyncio.create_task(ask(api_url, message))
             await until(lambda: asked(network) >= 6)
-            daemon.terminate()
-            status, body = await request
-            assert (status, body["code"]) == (503, "shutting_down")
-            assert await daemon.ended() == 0
+            yield daemon, request
+
+
+async def test_a_request_beyond_the_grace_period_gets_shutting_down(tmp_path: Path) -> None:
+    async with run_waiting_request(tmp_path, 0.3) as (daemon, request):
+        daemon.terminate()
+        status, body = await request
+        assert (status, body["code"]) == (503, "shutting_down")
+        assert await daemon.ended() == 0
 
 
 async def test_a_second_signal_ends_the_daemon_at_once(tmp_path: Path) -> None:
-    plan = Plan(validators=6, l1s=(), rules=(parse_rule("all:silent"),))
-    async with run_network(plan) as network:
-        message = network.messages_of(PRIMARY_NETWORK)[0]
-        file = write_config_file(network, tmp_path, {"grace-period-seconds": 600})
-        async with start_command("serve", "--config", file) as daemon:
-            api_url, _ = await daemon.listening()
-            request = asyncio.create_task(ask(api_url, message))
-            await until(lambda: asked(network) >= 6)
-            daemon.terminate()
-            await daemon.until_logged("stopping")
-            assert not daemon.exit_code.done()
-            daemon.terminate()
-            assert await daemon.ended() == 130
-            with pytest.raises(aiohttp.ClientError):
-                await request
+    async with run_waiting_request(tmp_path, 600) as (daemon, request):
+        daemon.terminate()
+        await daemon.until_logged("stopping")
+        assert not daemon.exit_code.done()
+        daemon.terminate()
+        assert await daemon.ended() == 130
+        with pytest.raises(aiohttp.ClientError):
+            await request
 
 
 async def test_a_starting_daemon_stops_on_a_signal(tmp_path: Path) -> None:
@@ -272,9 +275,8 @@ async def test_config_file_as_the_first_flag_means_serve_and_environment_setting
 async def test_a_successful_request_logs_one_line(tmp_path: Path) -> None:
     async with run_network(PLAN) as network:
         message = network.messages_of(PRIMARY_NETWORK)[0]
-        async with start_command(
-            "serve", "--config", write_config_file(network, tmp_path)
-        ) as daemon:
+        file = write_config_file(network, tmp_path)
+        async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
             body = json.dumps({"message": message.unsigned.raw.hex()}).encode()
             headers = {"X-Request-Id": "for-the-log-1", "Content-Type": "application/json"}
@@ -405,17 +407,13 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
         ):
             api_url, _ = await daemon.listening()
 
-            async def is_indexed() -> bool:
-                height = await indexed_daemon.read_indexed_height(session, api_url)
-                return height == node.tip("P")
-
             async def is_the_indexer_healthy() -> bool:
                 async with session.get(f"{api_url}/ext/health") as response:
                     return "error" not in (await response.json())["checks"].get(
                         "indexer", {"error": ""}
                     )
 
-            await until(is_indexed)
+            await until(lambda: is_indexed(session, api_url, node))
             await until(is_the_indexer_healthy)
             rotated = [
                 log for log in (logs / "main.log", logs / "main-indexer.log") if log.exists()
@@ -430,7 +428,7 @@ async def test_a_healthy_start_with_an_index_is_quiet_and_survives_sighup_in_all
                     return log.exists() and "log files reopened" in log.read_text()
 
                 await until(is_reopened)
-            assert await is_indexed()
+            assert await is_indexed(session, api_url, node)
             daemon.terminate()
             os.killpg(daemon.pid, signal.SIGHUP)
             assert await daemon.ended() == 0

@@ -24,6 +24,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.eventually import until
 from tests.integration.daemon import AGGREGATE_PATH, Daemon, build_config, run_daemon, run_network
+from tests.node.recorded_node import serve_app
 from warpseal.daemon import app
 from warpseal.errors import StartupError
 from warpseal.pb import warpseal_pb2 as pb
@@ -76,13 +77,8 @@ async def serving(handler: Any) -> AsyncIterator[str]:
     """Serve a handler of all paths on loopback; yield its URL."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield "http://{}:{}".format(*runner.addresses[0])
-    finally:
-        await runner.cleanup()
+    async with serve_app(application) as url:
+        yield url
 
 
 @asynccontextmanager

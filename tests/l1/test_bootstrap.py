@@ -98,16 +98,22 @@ async def test_likely_subnets_are_searched_without_the_list_of_subnets() -> None
     assert platform.requests == 0
 
 
-async def test_concurrent_searches_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[int] = []
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of subnets that each pass has hashed."""
+    counts: list[int] = []
 
     def count_hashed(
         subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]
     ) -> object:
-        hashed.append(len(subnets))
+        counts.append(len(subnets))
         return search_initial_validators(subnets, suffixes, targets)
 
     monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", count_hashed)
+    return counts
+
+
+async def test_concurrent_searches_share_one_pass(hashed: list[int]) -> None:
     platform = SubnetListing([subnet(n) for n in range(320)])
     search = BootstrapSearch(platform.subnets, FEW)
     validation_ids = [bootstrap_validation_id(subnet(n), n % 16) for n in range(0, 320, 10)]
@@ -123,18 +129,7 @@ async def test_concurrent_searches_share_one_pass(monkeypatch: pytest.MonkeyPatc
     assert platform.requests == 1
 
 
-async def test_a_repeated_search_does_not_hash_subnets_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hashed: list[int] = []
-
-    def count_hashed(
-        subnets: Sequence[SubnetID], suffixes: Sequence[bytes], targets: set[ValidationID]
-    ) -> object:
-        hashed.append(len(subnets))
-        return search_initial_validators(subnets, suffixes, targets)
-
-    monkeypatch.setattr("warpseal.l1.bootstrap.search_initial_validators", count_hashed)
+async def test_a_repeated_search_does_not_hash_subnets_again(hashed: list[int]) -> None:
     search = BootstrapSearch(SubnetListing([subnet(n) for n in range(100)]).subnets, FEW)
     for _ in range(3):
         assert await search.find(ValidationID(bytes(32)), (subnet(1),)) is None

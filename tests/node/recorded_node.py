@@ -159,18 +159,25 @@ def node_id(text: str) -> NodeID:
 
 
 @asynccontextmanager
+async def serve_app(app: web.Application) -> AsyncIterator[str]:
+    """Serve an application on a free port of loopback; yield its URL."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
 async def serve_nodes(*nodes: RecordedNode) -> AsyncIterator[list[str]]:
     """Serve each node on a loopback port; yield their base URLs, which are also their `uri`."""
     async with AsyncExitStack() as stack:
         for node in nodes:
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", node.serve)
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            node.uri = f"http://127.0.0.1:{runner.addresses[0][1]}{node.prefix}"
+            node.uri = await stack.enter_async_context(serve_app(app)) + node.prefix
         yield [node.uri for node in nodes]
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.eventually import stopped_clock
+from tests.eventually import StoppedClock, stopped_clock
 from tests.node.recorded_node import (
     L1,
     NO_CHAIN,
@@ -21,6 +23,7 @@ from tests.node.recorded_node import (
     refusing_uri,
     serve_nodes,
 )
+from warpseal.node.platform import PlatformClient
 from warpseal.upstream.errors import HeightAhead, NodeAttempt, NodeUnavailable, PublicFailure
 from warpseal.upstream.limits import CallOrigin
 from warpseal.upstream.node import open_session
@@ -80,33 +83,40 @@ async def test_each_call_tries_all_nodes_while_all_have_failed() -> None:
     assert node.calls["platform.getHeight"] == 4
 
 
-async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() -> None:
-    first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
+@asynccontextmanager
+async def run_recovered_node(
+    first: RecordedNode, second: RecordedNode
+) -> AsyncIterator[tuple[PlatformClient, StoppedClock]]:
+    """Call two nodes while the first one fails once, and let it work again; yield the client."""
+    first.replies["platform.getHeight"] = status(500)
     async with open_upstream(first, second, retry_failed_after_s=10.0) as upstream:
         with stopped_clock() as clock:
             await upstream.platform.height()
             del first.replies["platform.getHeight"]
-            clock.advance(10.0)
-            await upstream.platform.height(origin=CallOrigin.CALLER)
-            assert first.calls["platform.getHeight"] == 1
-            await upstream.platform.height(origin=CallOrigin.DAEMON)
-            assert first.calls["platform.getHeight"] == 2
-            await upstream.platform.height(origin=CallOrigin.CALLER)
-            assert first.calls["platform.getHeight"] == 3
+            yield upstream.platform, clock
+
+
+async def test_a_failed_node_is_tried_again_after_a_while_by_the_daemon_first() -> None:
+    first, second = RecordedNode(), RecordedNode()
+    async with run_recovered_node(first, second) as (platform, clock):
+        clock.advance(10.0)
+        await platform.height(origin=CallOrigin.CALLER)
+        assert first.calls["platform.getHeight"] == 1
+        await platform.height(origin=CallOrigin.DAEMON)
+        assert first.calls["platform.getHeight"] == 2
+        await platform.height(origin=CallOrigin.CALLER)
+        assert first.calls["platform.getHeight"] == 3
     assert second.calls["platform.getHeight"] == 2
 
 
 async def test_without_calls_of_the_daemon_a_caller_tries_it_again_later() -> None:
-    first, second = RecordedNode({"platform.getHeight": status(500)}), RecordedNode()
-    async with open_upstream(first, second, retry_failed_after_s=10.0) as upstream:
-        with stopped_clock() as clock:
-            await upstream.platform.height()
-            del first.replies["platform.getHeight"]
-            clock.advance(29.0)
-            await upstream.platform.height(origin=CallOrigin.CALLER)
-            assert first.calls["platform.getHeight"] == 1
-            clock.advance(1.0)
-            await upstream.platform.height(origin=CallOrigin.CALLER)
+    first = RecordedNode()
+    async with run_recovered_node(first, RecordedNode()) as (platform, clock):
+        clock.advance(29.0)
+        await platform.height(origin=CallOrigin.CALLER)
+        assert first.calls["platform.getHeight"] == 1
+        clock.advance(1.0)
+        await platform.height(origin=CallOrigin.CALLER)
     assert first.calls["platform.getHeight"] == 2
 
 
@@ -127,16 +137,24 @@ async def test_a_single_caller_waits_for_a_node_that_hangs_again() -> None:
     assert first.calls["platform.getHeight"] == 2
 
 
-async def test_a_node_of_another_network_is_never_used() -> None:
+@asynccontextmanager
+async def run_beside_foreign_node() -> AsyncIterator[tuple[PlatformClient, RecordedNode]]:
+    """Call a node of our network, and before it one of another network; yield the client and the
+    foreign node.
+    """
     foreign = RecordedNode(
         {"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}}
     )
-    ours = RecordedNode()
-    async with serve_nodes(ours, foreign) as uris, open_session() as session:
+    async with serve_nodes(RecordedNode(), foreign) as uris, open_session() as session:
         settings = build_settings(uris[0], p_chain_api=build_settings(uris[1], uris[0]).p_chain_api)
         upstream = connect(session, settings)
         assert await upstream.info.network_id() == 88_888
-        assert await upstream.platform.height() == 19
+        yield upstream.platform, foreign
+
+
+async def test_a_node_of_another_network_is_never_used() -> None:
+    async with run_beside_foreign_node() as (platform, foreign):
+        assert await platform.height() == 19
     assert foreign.calls["platform.getHeight"] == 0
 
 
@@ -157,16 +175,9 @@ async def test_a_node_that_named_another_network_is_used_ten_seconds_after_it_is
 
 
 async def test_concurrent_calls_never_use_a_node_of_another_network() -> None:
-    foreign = RecordedNode(
-        {"info.getNetworkID": {"networkID": "5"}, "platform.getHeight": {"height": "7"}}
-    )
-    ours = RecordedNode()
-    async with serve_nodes(ours, foreign) as uris, open_session() as session:
-        settings = build_settings(uris[0], p_chain_api=build_settings(uris[1], uris[0]).p_chain_api)
-        upstream = connect(session, settings)
-        assert await upstream.info.network_id() == 88_888
+    async with run_beside_foreign_node() as (platform, foreign):
         for _ in range(3):
-            assert await asyncio.gather(*(upstream.platform.height() for _ in range(8))) == [19] * 8
+            assert await asyncio.gather(*(platform.height() for _ in range(8))) == [19] * 8
     assert foreign.calls["platform.getHeight"] == 0
 
 

@@ -6,10 +6,14 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tests.eventually import TIMEOUT_S, StoppedClock, until
 from warpseal.peers.identity import lock_identity
@@ -25,6 +29,25 @@ from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 from warpseal_simnet.values import SimValidator
 
 TURNS_PER_STEP = 20
+
+
+def self_signed(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> tuple[bytes, bytes]:
+    """Return a certificate that is valid for a day, and its key, in PEM form."""
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .serial_number(1)
+        .subject_name(x509.Name([]))
+        .issuer_name(x509.Name([]))
+        .public_key(key.public_key())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem, unencrypted = serialization.Encoding.PEM, serialization.NoEncryption()
+    return certificate.public_bytes(pem), key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, unencrypted
+    )
 
 
 def plan(validators: int, *rules: str, **changes: Any) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import os
 import ssl
 import time
@@ -11,11 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.eventually import finish, until
+from tests.peers.fixtures import self_signed
 from warpseal import bls
 from warpseal.peers.addresses import Endpoint
 from warpseal.peers.connection import ConnectionContext, PeerConnection
@@ -58,32 +56,12 @@ class RecordingListener:
         self.ended.set()
 
 
-def certificate(curve: ec.EllipticCurve) -> tuple[bytes, bytes]:
-    """Return a self-signed certificate and its key in PEM form."""
-    key = ec.generate_private_key(curve)
-    now = datetime.datetime.now(datetime.UTC)
-    document = (
-        x509.CertificateBuilder()
-        .serial_number(1)
-        .subject_name(x509.Name([]))
-        .issuer_name(x509.Name([]))
-        .public_key(key.public_key())
-        .not_valid_before(now)
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    encoding, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return document.public_bytes(encoding), key.private_bytes(
-        encoding, pkcs8, serialization.NoEncryption()
-    )
-
-
 @asynccontextmanager
 async def connected(
     tmp_path: Path, curve: ec.EllipticCurve, expected_node_id: NodeID | None = None
 ) -> AsyncIterator[tuple[PeerConnection, RecordingListener]]:
     """Connect to a server that is silent and never reads."""
-    pem, key = certificate(curve)
+    pem, key = self_signed(ec.generate_private_key(curve))
     (tmp_path / "server.pem").write_bytes(pem + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.pem")

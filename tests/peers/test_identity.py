@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
+from tests.peers.fixtures import self_signed
 from warpseal.errors import StartupError
 from warpseal.peers.data_dir import InUse, UnusableFolder, write_atomically
 from warpseal.peers.identity import (
@@ -248,11 +249,16 @@ def test_an_encrypted_key_is_an_error(tmp_path: Path) -> None:
         lock(settings)
 
 
+def write_staker(folder: Path, key: rsa.RSAPrivateKey) -> None:
+    """Write a key of an operator and its certificate."""
+    certificate, key_pem = self_signed(key)
+    (folder / "staker.crt").write_bytes(certificate)
+    (folder / "staker.key").write_bytes(key_pem)
+
+
 def test_a_certificate_that_nodes_refuse_is_an_error(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 1024)
-    certificate = _rsa_certificate(key)
-    (tmp_path / "staker.crt").write_bytes(certificate)
-    (tmp_path / "staker.key").write_bytes(_pem(key))
+    write_staker(tmp_path, key)
     with pytest.raises(
         UnusableIdentity, match=r"^tls-cert-path: .*staker.crt holds a .* every node refuses"
     ):
@@ -261,8 +267,7 @@ def test_a_certificate_that_nodes_refuse_is_an_error(tmp_path: Path) -> None:
 
 def test_an_rsa_staker_certificate_can_be_used(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 2048)
-    (tmp_path / "staker.crt").write_bytes(_rsa_certificate(key))
-    (tmp_path / "staker.key").write_bytes(_pem(key))
+    write_staker(tmp_path, key)
     identity = lock(explicit(tmp_path)).identity
     assert parse_certificate(identity.certificate).verify_signature(
         b"address", identity.sign(b"address")
@@ -333,27 +338,3 @@ def test_a_failed_write_leaves_the_old_file_only(
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
-
-
-def _pem(key: rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _rsa_certificate(key: rsa.RSAPrivateKey) -> bytes:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .serial_number(1)
-        .subject_name(x509.Name([]))
-        .issuer_name(x509.Name([]))
-        .public_key(key.public_key())
-        .not_valid_before(now)
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-        .public_bytes(serialization.Encoding.PEM)
-    )

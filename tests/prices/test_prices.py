@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.eventually import finish
+from tests.node.recorded_node import serve_app
 from warpseal.chains.ids import AssetID
 from warpseal.errors import StartupError
 from warpseal.prices.settings import PriceSettings, fill_template, price_url
@@ -110,19 +111,9 @@ async def source(
 
     app = web.Application()
     app.router.add_get("/{path:.*}", respond)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    settings = PriceSettings(
-        url=f"http://{host}:{port}/{{date}}?vs={{currency}}#market.0.{{currency}}"
-    )
-    try:
-        async with aiohttp.ClientSession() as session:
-            yield WebPrices(replace(settings, **changes), session)
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as url, aiohttp.ClientSession() as session:
+        settings = PriceSettings(url=f"{url}/{{date}}?vs={{currency}}#market.0.{{currency}}")
+        yield WebPrices(replace(settings, **changes), session)
 
 
 class Web:

@@ -274,6 +274,17 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(url)
 
 
+def empty_database_url(request: pytest.FixtureRequest, file: Path) -> str:
+    """Return the URL of an empty database of the kind that the parameter of a fixture names.
+
+    file: place of a SQLite database
+    """
+    if request.param == "sqlite":
+        return f"sqlite:///{file}"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
 def reachable_folder() -> Path:
     """Return a new folder that every user can reach; short, because a socket path has at most 107
     bytes.

@@ -100,6 +100,16 @@ def engine(any_store_url: str) -> Iterator[Engine]:
     store_engine.dispose()
 
 
+def add_message(connection: Connection) -> None:
+    """Store a message in the columns that every version of the schema has."""
+    connection.run(
+        "INSERT INTO messages (message_id, raw, for_ever, size_bytes, created_at, used_at)"
+        " VALUES (?, ?, 1, 0, 0, 0)",
+        message(1).id,
+        message(1).raw,
+    )
+
+
 def version(engine: Engine) -> str | None:
     with engine.begin() as connection:
         return read_version(connection)
@@ -168,13 +178,8 @@ async def test_an_older_version_is_upgraded_at_start_without_data_loss(
 ) -> None:
     upgrade_at_start(engine, "here", FIRST)
     assert "eager_tasks" not in tables(engine)
-    columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
     with engine.begin() as connection:
-        connection.run(
-            f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)",
-            message(1).id,
-            message(1).raw,
-        )
+        add_message(connection)
         add = "INSERT INTO shares SELECT key, ?, ?, 0 FROM messages"
         connection.run(add, share(1).public_key, share(1).signature)
     async with store_at(any_store_url) as store:
@@ -282,13 +287,8 @@ def previous(tmp_path: Path) -> str:
     url = sqlite_url(tmp_path)
     engine = writing_engine(StoreUrl.parse(url))
     upgrade_at_start(engine, "here", PREVIOUS)
-    columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
     with engine.begin() as connection:
-        connection.run(
-            f"INSERT INTO messages ({columns}) VALUES (?, ?, 1, 0, 0, 0)",
-            message(1).id,
-            message(1).raw,
-        )
+        add_message(connection)
     engine.dispose()
     return url
 

@@ -12,7 +12,7 @@ from email.utils import format_datetime
 import pytest
 from aiohttp import web
 
-from tests.node.recorded_node import RecordedNode, refusing_uri, serve_nodes
+from tests.node.recorded_node import RecordedNode, refusing_uri, serve_app, serve_nodes
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.identity import INFO_PATHS
 from warpseal.upstream.node import open_session
@@ -35,14 +35,8 @@ async def serving(
 
     app = web.Application()
     app.router.add_post(path, respond)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as url:
+        yield url
 
 
 async def probe(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.store.postgres import postgres_server, postgres_url
+from tests.store.postgres import empty_database_url, postgres_server, postgres_url
 from warpseal.runtime import throttle
 
 __all__ = ["any_metrics_url", "postgres_server", "postgres_url"]
@@ -15,10 +15,7 @@ __all__ = ["any_metrics_url", "postgres_server", "postgres_url"]
 @pytest.fixture(params=["sqlite", "postgresql"])
 def any_metrics_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Give a test the URL of an empty metrics database of its own; it runs once for each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/metrics.db"
-    url: str = request.getfixturevalue("postgres_url")
-    return url
+    return empty_database_url(request, tmp_path / "metrics.db")
 
 
 @pytest.fixture(autouse=True)

@@ -52,6 +52,16 @@ CAT_METADATA = {
 }
 ATTRIBUTES = {"attributes": '[{"trait_type":"Color","value":"red"}]'}
 OF_ERC1155 = {"decimals": 3, "properties": '{"size":1}'}
+FIRST_CAT = {
+    "address": CATS,
+    "name": "Cats",
+    "symbol": "CAT",
+    "ercType": "ERC-721",
+    "tokenId": "1",
+    "tokenUri": "ipfs://cats/1",
+    "metadata": {**CAT_METADATA, **ATTRIBUTES},
+    "ownerAddress": ALICE,
+}
 
 
 @pytest.fixture(scope="module")
@@ -251,17 +261,7 @@ async def test_nfts_of_an_address_by_first_appearance_with_metadata(folder: Path
         of_bob = await get(setup, COLLECTIBLES.format(BOB), pageSize=500)
     chain_id = str(h.CHAIN.evm_chain_id)
     assert body["collectibleBalances"] == [
-        {
-            "address": CATS,
-            "name": "Cats",
-            "symbol": "CAT",
-            "ercType": "ERC-721",
-            "tokenId": "1",
-            "tokenUri": "ipfs://cats/1",
-            "metadata": {**CAT_METADATA, **ATTRIBUTES},
-            "ownerAddress": ALICE,
-            "chainId": chain_id,
-        },
+        {**FIRST_CAT, "chainId": chain_id},
         {
             "address": ITEMS,
             "name": "",
@@ -318,16 +318,7 @@ async def test_tokens_of_a_collection_have_owners_if_they_are_erc_721(folder: Pa
         ("2", False),
     ]
     assert cats["tokens"][0] == one
-    assert one == {
-        "address": CATS,
-        "name": "Cats",
-        "symbol": "CAT",
-        "ercType": "ERC-721",
-        "tokenId": "1",
-        "tokenUri": "ipfs://cats/1",
-        "metadata": {**CAT_METADATA, **ATTRIBUTES},
-        "ownerAddress": ALICE,
-    }
+    assert one == FIRST_CAT
     assert none == {"tokens": []}
 
 

@@ -11,7 +11,15 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from tests.api.fixtures import KEBAB, V1, ApiSetup, ScriptedAggregator, aggregation, exchange
+from tests.api.fixtures import (
+    KEBAB,
+    V1,
+    ApiSetup,
+    EndlessAggregation,
+    ScriptedAggregator,
+    aggregation,
+    exchange,
+)
 from tests.api.raw_http import BODY, QUICK, post, quick_server, replies, trickle
 from tests.eventually import finish, until
 from warpseal.aggregation.service import Aggregation, AggregationRequest
@@ -407,22 +415,14 @@ async def test_connections_with_a_request_do_not_count_as_idle() -> None:
 
 
 async def test_a_disconnected_pipelining_client_cancels_its_requests() -> None:
-    started, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def wait(request: AggregationRequest) -> Aggregation:
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return aggregation()
-
-    async with quick_server(setup=ApiSetup(QUICK, aggregator=ScriptedAggregator(wait))) as server:
+    endless = EndlessAggregation()
+    setup = ApiSetup(QUICK, aggregator=ScriptedAggregator(endless.aggregate))
+    async with quick_server(setup=setup) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(post() * 3)
-        await finish(started.wait())
+        await finish(endless.started.wait())
         writer.close()
-        await finish(cancelled.wait())
+        await finish(endless.cancelled.wait())
 
 
 def _mutated(rnd: random.Random) -> bytes:

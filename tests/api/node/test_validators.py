@@ -14,7 +14,7 @@ from aiohttp import web
 from tests import paths
 from tests.api.node.fixtures import L1_CHAIN, SETTINGS, NodeApiSetup, Reply, started_node_api
 from tests.api.node.test_recorded import compare, recorded
-from tests.node.recorded_node import build_settings
+from tests.node.recorded_node import build_settings, serve_app
 from warpseal.api.node.endpoints import ValidatorsEndpoint
 from warpseal.node.chain_apis import ChainApi, ChainValidatorsClient, api_endpoint
 from warpseal.node.upstream import connect_upstream
@@ -73,13 +73,7 @@ async def serve(node: Node, stack: AsyncExitStack) -> None:
     """Serve a node on a loopback port until the stack is left."""
     app = web.Application()
     app.router.add_post(PATH, node.respond)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    node.uri = f"http://{host}:{port}"
+    node.uri = await stack.enter_async_context(serve_app(app))
 
 
 async def listed(node_api: NodeApiSetup, *node_ids: str) -> Any:

@@ -26,6 +26,7 @@ from tests.api.fixtures import (
     SUBNET,
     V1,
     ApiSetup,
+    EndlessAggregation,
     ScriptedAggregator,
     aggregation,
     client_of,
@@ -402,22 +403,13 @@ async def test_a_disconnected_client_cancels_only_its_own_wait(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "warpseal.api")
-    started, cancelled = asyncio.Event(), asyncio.Event()
-
-    async def wait(request: AggregationRequest) -> Aggregation:
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return aggregation()
-
-    setup = ApiSetup(aggregator=ScriptedAggregator(wait))
+    endless = EndlessAggregation()
+    setup = ApiSetup(aggregator=ScriptedAggregator(endless.aggregate))
     async with client_of(setup) as client:
         leaving = asyncio.create_task(client.post(KEBAB, json=BODY))
-        await started.wait()
+        await endless.started.wait()
         leaving.cancel()
-        await finish(cancelled.wait())
+        await finish(endless.cancelled.wait())
     assert [record.status for record in caplog.records if record.message == "request"] == [499]  # type: ignore[attr-defined]
 
 

@@ -19,6 +19,7 @@ from aiohttp import WSMsgType, web
 
 from tests import paths
 from tests.eventually import until
+from tests.node.recorded_node import serve_app
 from warpseal.forwarding.evm.chain_config import ChainConfig, chain_config
 from warpseal.forwarding.evm.forwarder import (
     CallGuard,
@@ -256,17 +257,10 @@ async def serve_node(node: Node) -> AsyncIterator[Node]:
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/rpc", node.serve_http)
     app.router.add_get("/ws", node.serve_socket)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    assert site._server is not None
-    node.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-    node.url = f"http://127.0.0.1:{node.port}/rpc"
-    try:
+    async with serve_app(app) as url:
+        node.port = int(url.rpartition(":")[2])
+        node.url = f"{url}/rpc"
         yield node
-    finally:
-        await runner.cleanup()
 
 
 @dataclass

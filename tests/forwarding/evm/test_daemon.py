@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,25 @@ def chain_behind(proxy: TcpProxy) -> dict[str, Any]:
     }
 
 
+@asynccontextmanager
+async def run_without_node(
+    folder: Path, more: Mapping[str, Any] | None = None
+) -> AsyncIterator[tuple[Daemon, TcpProxy]]:
+    """Run a daemon that reaches the node of its chain as soon as the proxy is no longer cut.
+
+    more: entries of the config file
+    """
+    async with (
+        run_network(Plan(validators=4)) as network,
+        serving(Node()) as node,
+        open_proxy(node.port) as proxy,
+    ):
+        proxy.is_cut = True
+        keys = {"evm-chains": [chain_behind(proxy)], "api-admin-enabled": True, **(more or {})}
+        async with run_daemon(build_config(network, folder, keys)) as daemon:
+            yield daemon, proxy
+
+
 async def rpc(daemon: Daemon, path: str, method: str) -> Any:
     return (
         await daemon.post(path, {"jsonrpc": "2.0", "id": 1, "method": method, "params": []})
@@ -43,96 +63,70 @@ async def rpc(daemon: Daemon, path: str, method: str) -> Any:
 async def test_a_configured_chain_is_served_from_the_moment_that_its_node_is_up(
     tmp_path: Path,
 ) -> None:
-    async with (
-        run_network(Plan(validators=4)) as network,
-        serving(Node()) as node,
-        open_proxy(node.port) as proxy,
-    ):
-        proxy.is_cut = True
-        keys = {
-            "evm-chains": [chain_behind(proxy)],
-            "api-admin-enabled": True,
-            "health-check-frequency": "1s",
+    async with run_without_node(tmp_path, {"health-check-frequency": "1s"}) as (daemon, proxy):
+        down = await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId")
+        assert down["error"] == {
+            "code": -32000,
+            "message": "no node of this chain can be reached",
         }
-        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
-            down = await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId")
-            assert down["error"] == {
-                "code": -32000,
-                "message": "no node of this chain can be reached",
+        proxy.is_cut = False
+        assert (await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId"))["result"] == "0x7a69"
+        assert (await daemon.post("/ext/admin", ADMIN)).body["result"] == {}
+        assert (await rpc(daemon, "/ext/bc/mine/rpc", "eth_blockNumber"))["result"] == "0x10"
+        assert (await rpc(daemon, "/ext/bc/mine/rpc", "debug_x"))["error"]["code"] == -32601
+
+        async def is_healthy() -> bool:
+            check = (
+                (await daemon.get("/ext/health")).body["checks"].get(f"evm-{NAME}", {"error": ""})
+            )
+            return "error" not in check and check["message"] == {"chainID": 0x7A69, "nodes": {}}
+
+        await until(is_healthy)
+        async with daemon.session.ws_connect(f"{daemon.api_url}/ext/bc/mine/ws") as client:
+            await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
+            assert await client.receive_json(timeout=TIMEOUT_S) == {
+                "jsonrpc": "2.0",
+                "id": 5,
+                "result": "0x7a69",
             }
-            proxy.is_cut = False
-            assert (await rpc(daemon, f"/ext/bc/{NAME}/rpc", "eth_chainId"))["result"] == "0x7a69"
-            assert (await daemon.post("/ext/admin", ADMIN)).body["result"] == {}
-            assert (await rpc(daemon, "/ext/bc/mine/rpc", "eth_blockNumber"))["result"] == "0x10"
-            assert (await rpc(daemon, "/ext/bc/mine/rpc", "debug_x"))["error"]["code"] == -32601
 
-            async def is_healthy() -> bool:
-                check = (
-                    (await daemon.get("/ext/health"))
-                    .body["checks"]
-                    .get(f"evm-{NAME}", {"error": ""})
-                )
-                return "error" not in check and check["message"] == {"chainID": 0x7A69, "nodes": {}}
+        async def is_height_shown() -> bool:
+            (chain,) = [
+                row
+                for row in (await daemon.get("/status.json")).body["chains"]
+                if row["kind"] == "evm"
+            ]
+            return (chain.get("height"), chain.get("lagBlocks")) == ("16", 0)
 
-            await until(is_healthy)
-            async with daemon.session.ws_connect(f"{daemon.api_url}/ext/bc/mine/ws") as client:
-                await client.send_str(
-                    json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"})
-                )
-                assert await client.receive_json(timeout=TIMEOUT_S) == {
-                    "jsonrpc": "2.0",
-                    "id": 5,
-                    "result": "0x7a69",
-                }
-
-            async def is_height_shown() -> bool:
-                (chain,) = [
-                    row
-                    for row in (await daemon.get("/status.json")).body["chains"]
-                    if row["kind"] == "evm"
-                ]
-                return (chain.get("height"), chain.get("lagBlocks")) == ("16", 0)
-
-            await until(is_height_shown)
-            labels = f'chain="{NAME}",method_class="read",outcome="ok",upstream="0"'
-            page = await daemon.metrics()
-            assert page[f"warpseal_evm_calls_total{{{labels}}}"] >= 2
+        await until(is_height_shown)
+        labels = f'chain="{NAME}",method_class="read",outcome="ok",upstream="0"'
+        page = await daemon.metrics()
+        assert page[f"warpseal_evm_calls_total{{{labels}}}"] >= 2
 
 
 async def test_an_evm_chain_id_names_its_chain_in_paths_once_a_node_returns_it(
     tmp_path: Path,
 ) -> None:
-    async with (
-        run_network(Plan(validators=4)) as network,
-        serving(Node()) as node,
-        open_proxy(node.port) as proxy,
-    ):
-        proxy.is_cut = True
-        keys = {"evm-chains": [chain_behind(proxy)], "api-admin-enabled": True}
-        async with run_daemon(build_config(network, tmp_path, keys)) as daemon:
-            path = "/ext/bc/31337"
-            assert (await status_of(daemon, f"{path}/rpc")) == 404
-            assert await admin(daemon, "alias", endpoint="bc/31337", alias="short") == {}
-            proxy.is_cut = False
+    async with run_without_node(tmp_path) as (daemon, proxy):
+        path = "/ext/bc/31337"
+        assert (await status_of(daemon, f"{path}/rpc")) == 404
+        assert await admin(daemon, "alias", endpoint="bc/31337", alias="short") == {}
+        proxy.is_cut = False
 
-            async def is_named() -> bool:
-                return (await status_of(daemon, f"{path}/rpc")) == 200
+        async def is_named() -> bool:
+            return (await status_of(daemon, f"{path}/rpc")) == 200
 
-            await until(is_named)
-            for name in ("bc/31337", "short", f"bc/{NAME}"):
-                assert (await rpc(daemon, f"/ext/{name}/rpc", "eth_blockNumber"))[
-                    "result"
-                ] == "0x10", name
-            async with daemon.session.ws_connect(f"{daemon.api_url}{path}/ws") as client:
-                await client.send_str(
-                    json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"})
-                )
-                assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x7a69"
-            assert await admin(daemon, "aliasChain", chain="31337", alias="named") == {}
-            assert (await rpc(daemon, "/ext/bc/named/rpc", "eth_chainId"))["result"] == "0x7a69"
-            assert await admin(daemon, "getChainAliases", chain=NAME) == {
-                "aliases": [NAME, "named"]
-            }
+        await until(is_named)
+        for name in ("bc/31337", "short", f"bc/{NAME}"):
+            assert (await rpc(daemon, f"/ext/{name}/rpc", "eth_blockNumber"))["result"] == "0x10", (
+                name
+            )
+        async with daemon.session.ws_connect(f"{daemon.api_url}{path}/ws") as client:
+            await client.send_str(json.dumps({"jsonrpc": "2.0", "id": 5, "method": "eth_chainId"}))
+            assert (await client.receive_json(timeout=TIMEOUT_S))["result"] == "0x7a69"
+        assert await admin(daemon, "aliasChain", chain="31337", alias="named") == {}
+        assert (await rpc(daemon, "/ext/bc/named/rpc", "eth_chainId"))["result"] == "0x7a69"
+        assert await admin(daemon, "getChainAliases", chain=NAME) == {"aliases": [NAME, "named"]}
 
 
 async def test_an_alias_hidden_by_another_chain_name_is_refused_everywhere(tmp_path: Path) -> None:

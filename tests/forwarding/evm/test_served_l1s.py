@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from tests.eventually import until
+from tests.node.recorded_node import serve_app
 from warpseal.forwarding.evm.served_l1s import ServedL1s
 from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.runtime.process import running
@@ -23,10 +24,9 @@ CHAINS = [ChainID(bytes([10 + number]) * 32) for number in range(5)]
 
 @asynccontextmanager
 async def serving_chains(served: set[ChainID], result: bytes = b'"0x1"') -> AsyncIterator[str]:
-    """Serve chains at their paths; every other path is 404.
+    """Serve chains at their paths; every other path is 404. Yield the node's base URL.
 
-    Return the node's base URL.
-    result: of each call.
+    result: JSON that each call returns
     """
 
     async def respond(request: web.Request) -> web.Response:
@@ -39,14 +39,8 @@ async def serving_chains(served: set[ChainID], result: bytes = b'"0x1"') -> Asyn
 
     app = web.Application()
     app.router.add_post("/ext/bc/{chain}/rpc", respond)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as url:
+        yield url
 
 
 async def test_chains_are_found_once_when_the_node_serves_them() -> None:

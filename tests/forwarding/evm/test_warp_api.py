@@ -20,6 +20,7 @@ from tests.forwarding.evm.test_endpoint import PATH, ServedChain, serve_chain, w
 from tests.forwarding.primary.serving import GatewayNode
 from tests.forwarding.primary.test_daemon import gateway_daemon
 from tests.messages.test_signing_blocks import block, hex_of, warp_message, with_blocks
+from tests.node.recorded_node import serve_app
 from warpseal.messages.warp_api import SigningRules, WarpApiGuard
 from warpseal.store.signing_blocks import SigningBlocks
 from warpseal.store.values import SigningBlock, SigningBlockKind
@@ -317,10 +318,5 @@ async def serve_with_evm(node: GatewayNode, evm: Node) -> AsyncIterator[str]:
     app.router.add_post("/ext/bc/C/rpc", evm.serve_http)
     app.router.add_get("/ext/bc/C/ws", evm.serve_socket)
     app.router.add_post("/{path:.*}", node.handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serve_app(app) as url:
+        yield url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +15,7 @@ from tests.eventually import TIMEOUT_S
 from tests.forwarding.evm.anvil import Anvil, anvil
 from tests.forwarding.primary.serving import TX_ID, GatewayNode, serve_nodes
 from tests.forwarding.primary.test_daemon import call, gateway_daemon
+from tests.node.recorded_node import serve_app
 from warpseal.warp.ids import id_text
 
 
@@ -22,8 +23,7 @@ from warpseal.warp.ids import id_text
 async def node_with_evm(evm: Anvil) -> AsyncIterator[tuple[GatewayNode, str]]:
     """Serve a node whose C-Chain is a real EVM node, HTTP and WebSocket."""
     node = GatewayNode()
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+    async with aiohttp.ClientSession() as session:
         json_type = {"content-type": "application/json"}
 
         async def rpc(request: web.Request) -> web.Response:
@@ -49,11 +49,8 @@ async def node_with_evm(evm: Anvil) -> AsyncIterator[tuple[GatewayNode, str]]:
         app.router.add_post("/ext/bc/C/rpc", rpc)
         app.router.add_get("/ext/bc/C/ws", socket)
         app.router.add_post("/{path:.*}", node.handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield node, f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with serve_app(app) as url:
+            yield node, url
 
 
 async def test_the_evm_of_the_c_chain_is_served_at_the_same_nodes(tmp_path: Path) -> None:

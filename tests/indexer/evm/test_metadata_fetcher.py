@@ -37,7 +37,7 @@ from tests.indexer.evm.metadata_servers import (
     respond_without_end,
     twin_servers,
 )
-from tests.peers.test_connection import certificate
+from tests.peers.fixtures import self_signed
 from warpseal.chains.evm.token_uri import Gateways
 from warpseal.indexer.evm.fetcher import (
     DocumentFetcher,
@@ -527,7 +527,7 @@ async def test_a_dns_server_that_does_not_answer_makes_a_host_unreachable_in_tim
 
 
 async def test_a_server_with_an_untrusted_certificate_gets_no_request(tmp_path: Path) -> None:
-    pem, key = certificate(ec.SECP256R1())
+    pem, key = self_signed(ec.generate_private_key(ec.SECP256R1()))
     (tmp_path / "server.pem").write_bytes(pem + key)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "server.pem")

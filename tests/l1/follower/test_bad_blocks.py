@@ -298,29 +298,26 @@ async def test_a_registration_with_an_invalid_message_is_undecodable() -> None:
         )
 
 
-async def test_an_internal_error_stops_only_the_follower() -> None:
+async def reason_after(error: Exception) -> str | None:
+    """Return the reason for which a follower stops if its store raises an error."""
     store = MemoryStore()
 
-    async def broken(*_: object) -> None:
-        raise RuntimeError("a bug")
+    async def fail(*_: object) -> None:
+        raise error
 
-    store.append = broken  # type: ignore[method-assign, assignment]
+    store.append = fail  # type: ignore[method-assign, assignment]
     async with (
         nodes_of(ChainNode(chain=Chain(20))) as blocks,
         following(blocks, store, FROM_0) as follower,
     ):
-        await until(lambda: follower.progress().stopped == "internal_error")
+        await until(lambda: follower.progress().stopped is not None)
+        return follower.progress().stopped
+
+
+async def test_an_internal_error_stops_only_the_follower() -> None:
+    assert await reason_after(RuntimeError("a bug")) == "internal_error"
 
 
 async def test_store_ranges_that_contradict_the_blocks_stop_the_follower() -> None:
-    store = MemoryStore()
-
-    async def disagree(*_: object) -> None:
-        raise BlockRangesMismatch("block 20 was read with another id")
-
-    store.append = disagree  # type: ignore[method-assign, assignment]
-    async with (
-        nodes_of(ChainNode(chain=Chain(20))) as blocks,
-        following(blocks, store, FROM_0) as follower,
-    ):
-        await until(lambda: follower.progress().stopped == "another_chain")
+    mismatch = BlockRangesMismatch("block 20 was read with another id")
+    assert await reason_after(mismatch) == "another_chain"
