@@ -119,14 +119,16 @@ def _field(name: str, value: str) -> dict[str, Any]:
     if name in tuple(ListenMode):
         return {"reach": ListenMode(name)}
     if name not in _WORDS:
-        raise InvalidBehaviour(f"{name!r} is not a behaviour; known: {', '.join(known_words())}")
+        raise InvalidBehaviour(
+            f"{name!r} is not a behaviour; known: {', '.join(behaviour_words())}"
+        )
     try:
         return _WORDS[name](value)
     except ValueError as error:
         raise InvalidBehaviour(f"{name}={value}: {error}") from None
 
 
-def known_words() -> tuple[str, ...]:
+def behaviour_words() -> tuple[str, ...]:
     """Return every word of the grammar."""
     return (*_WORDS, *ReplyKind, *ListenMode)
 

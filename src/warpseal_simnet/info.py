@@ -71,7 +71,7 @@ class Info:
         node: NodeIdentity,
         listed_nodes: set[NodeID],
     ) -> None:
-        """named: the validators that info.peers lists."""
+        """listed_nodes: the validators that info.peers lists."""
         self._state = state
         self._node = node
         # Shared by all nodes; validators may be added while the network runs.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warpseal.errors import StartupError
-from warpseal_simnet.behaviours import known_words
+from warpseal_simnet.behaviours import behaviour_words
 from warpseal_simnet.fees import fee_config
 from warpseal_simnet.l1_scenario import HELP, SCENARIO_L1, L1Scenario
 from warpseal_simnet.listener import LOOPBACK
@@ -75,7 +75,7 @@ l1-0/1:after=3s   refuses for 3 s, then signs
   12:lag=2  behind=3s            its P-Chain is 2 blocks, or 3 seconds, behind the tip
   balance=N is the balance in nAVAX at the start; \
 each block charges the fee of the seconds since the last one
-  All words: {" ".join(known_words())}
+  All words: {" ".join(behaviour_words())}
 
 Lies of RPC nodes about the P-Chain (--node-behave, repeatable; \
 the last rule about a node counts; equal lies agree):

@@ -35,7 +35,7 @@ class NodeContext:
     state: SimState
     settings: NodeSettings
     violations: Violations
-    named_peers: set[NodeID]
+    listed_nodes: set[NodeID]
     x_transactions: Mapping[bytes, bytes]
     stats: Callable[[], dict[str, Any]]
     sent_shares: SentShares
@@ -50,7 +50,7 @@ class SimNode:
         self.lag = 0
         self.behaviour = NodeBehaviour()
         self.rpc = RpcServer(node_id_text(identity.identity.node_id))
-        info = Info(view.state, view.settings, identity, view.named_peers)
+        info = Info(view.state, view.settings, identity, view.listed_nodes)
         self._serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
         sources = (
             Platform(view.state, self._current_state),

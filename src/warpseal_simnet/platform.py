@@ -184,7 +184,7 @@ class Platform:
         if not isinstance(requested_ids, list):
             raise BadArgument
         try:
-            wanted_ids = {parse_node_id(text) for text in requested_ids}
+            node_ids = {parse_node_id(text) for text in requested_ids}
         except (MalformedID, AttributeError, TypeError):
             raise BadArgument from None
         view = self._view()
@@ -192,7 +192,7 @@ class Platform:
         selected = (
             validation
             for validation in validations
-            if not wanted_ids or validation.node_id in wanted_ids
+            if not node_ids or validation.node_id in node_ids
         )
         return {"validators": [self._validation_json(validation, view) for validation in selected]}
 

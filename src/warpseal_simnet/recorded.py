@@ -318,7 +318,7 @@ class _Rebuilder:
             )
 
     def _add_message(self, message: UnsignedMessage, justification: bytes) -> None:
-        if message.id not in self.state.known_messages:
+        if message.id not in self.state.message_ids:
             subnet_id = self.state.chains[message.source_chain_id].subnet_id
             self.state.add_messages([SimMessage(message, justification, subnet_id)])
 

@@ -83,7 +83,7 @@ class LiveSigner:
     ) -> bytes | Refusal:
         """Return the validator's share, or the refusal of a node."""
         message = request.message
-        share = known_share(validator, message)
+        share = find_share(validator, message)
         # The P-Chain verifies every request; an EVM chain returns the signature that it has.
         if share is not None and chain.kind is ChainKind.EVM:
             return share
@@ -122,13 +122,13 @@ def validator_state(state: SimState, validator: SimValidator) -> StateAt:
 
 def sign_share(validator: SimValidator, message: UnsignedMessage) -> bytes:
     """Return a validator's signature over a message, 96 bytes, computed once."""
-    share = known_share(validator, message)
+    share = find_share(validator, message)
     if share is None:
         share = validator.shares[message.id] = bls.sign(validator.identity.bls_secret, message.raw)
     return share
 
 
-def known_share(validator: SimValidator, message: UnsignedMessage) -> bytes | None:
+def find_share(validator: SimValidator, message: UnsignedMessage) -> bytes | None:
     """Return the signature that a validator has made before, or None."""
     return validator.presigned.get(message.id) or validator.shares.get(message.id)
 
@@ -153,7 +153,7 @@ def _sign_for_all(task: tuple[UnsignedMessage, Sequence[SimValidator]]) -> None:
 
 
 def _evm_refusal(state: SimState, message: UnsignedMessage) -> Refusal | None:
-    if message.id in state.known_messages:
+    if message.id in state.message_ids:
         return None
     try:
         payload = parse_payload(message.payload)

@@ -87,7 +87,7 @@ class SimState:
         self.validation_history = ValidationHistory()
         self.messages: list[SimMessage] = []
         # Messages and blocks of EVM chains.
-        self.known_messages: set[MessageID] = set()
+        self.message_ids: set[MessageID] = set()
         self.accepted_blocks: set[bytes] = set()
         # Accepted registrations, and the planned chain of each L1's manager.
         self.registrations: dict[ValidationID, RegisterL1Validator] = {}
@@ -200,13 +200,13 @@ class SimState:
         """Add messages that validators sign from now on."""
         for message in messages:
             self.messages.append(message)
-            self.known_messages.add(message.unsigned.id)
+            self.message_ids.add(message.unsigned.id)
 
     def send(self, chain_id: ChainID, message: SentMessage) -> None:
         """Add a message that a contract emits; the validators of its chain sign it from now on."""
-        if message.unsigned.id not in self.known_messages:
+        if message.unsigned.id not in self.message_ids:
             self.sent_messages.setdefault(chain_id, []).append(message)
-            self.known_messages.add(message.unsigned.id)
+            self.message_ids.add(message.unsigned.id)
 
     def record_sets(self, height: int) -> None:
         """Record the validator sets from `height` on."""

@@ -350,7 +350,7 @@ class Sets:
             return self.others[subnet_id]
         return self.by_height.get(height, self.latest)
 
-    def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
+    def cached_set(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
         return None if self.hangs else self.by_height.get(height)
 
     def keys_of(self, validators: CanonicalValidatorSet) -> tuple[PublicKey, ...]:
@@ -367,7 +367,7 @@ class Chains:
     subnets: dict[SubnetID, Subnet] = field(default_factory=lambda: {SUBNET: Subnet(SUBNET)})
     validations: dict[ValidationID, SubnetID] = field(default_factory=dict)
 
-    def known_subnet_of(self, chain_id: ChainID) -> SubnetID | None:
+    def cached_subnet_of(self, chain_id: ChainID) -> SubnetID | None:
         return self.subnet_by_chain.get(chain_id)
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:

@@ -67,7 +67,7 @@ class RoundDriver:
         offenders: Container[bytes] = (),
         stored: ArchiveEntry | None = None,
         connected: Iterable[NodeID] | None = None,
-        inactive_known_at: float = 0.0,
+        activity_final_at: float = 0.0,
     ) -> None:
         self.validators = validators or members(tuple(weights), keyless)
         self._is_due = True
@@ -83,7 +83,7 @@ class RoundDriver:
         self.connected = list(self.validators.node_ids if connected is None else connected)
         self.inactive: frozenset[NodeID] = frozenset()
         self.underfunded: tuple[CurrentValidation, ...] | None = ()
-        self.inactive_known_at = inactive_known_at
+        self.activity_final_at = activity_final_at
         self.offenders = offenders
         self.bad_shares: set[int] = set()
         self.actions: list[Action] = []
@@ -202,7 +202,7 @@ class RoundDriver:
                 self.round.decoded([(stored, self._cached_share(stored)) for stored in shares])
             case Connect():
                 self.round.connected(self.connected)
-                self.round.set_inactive(self.inactive, self.inactive_known_at, self.underfunded)
+                self.round.set_inactive(self.inactive, self.activity_final_at, self.underfunded)
             case Ask(node_ids=node_ids, is_reask=is_reask):
                 self.asks.append(
                     (now, [int.from_bytes(node_id, "big") for node_id in node_ids], is_reask)

@@ -108,7 +108,7 @@ class Scenario:
         async with leaves_nothing_open(self.setup):
             for _ in range(ROUNDS_PER_SEED // 2):
                 self.change_network()
-                await asyncio.gather(*(self.ask(self.wanted()) for _ in range(2)))
+                await asyncio.gather(*(self.ask(self.draw_request()) for _ in range(2)))
 
     def change_network(self) -> None:
         random, network = self.random, self.setup.network
@@ -137,7 +137,7 @@ class Scenario:
             loop.call_later(random.random() * 4, network.connect, number)
             loop.call_later(random.random() * 4, network.disconnect, number)
 
-    def wanted(self) -> AggregationRequest:
+    def draw_request(self) -> AggregationRequest:
         random = self.random
         quorum = random.choice([33, 50, 67, 67, 80, 100])
         buffer = random.choice([0, 0, 10, 20])

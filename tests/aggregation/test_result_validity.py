@@ -61,7 +61,7 @@ class Scenario:
             for _ in range(self.random.randrange(4)):
                 self.spoil()
             async with leaves_nothing_open(self.setup):
-                requests = [self.wanted() for _ in range(self.random.randrange(1, 4))]
+                requests = [self.draw_request() for _ in range(self.random.randrange(1, 4))]
                 await asyncio.gather(*(self.ask(request_) for request_ in requests))
 
     async def ask(self, aggregation_request: AggregationRequest) -> None:
@@ -94,7 +94,7 @@ class Scenario:
         good = [signs(), signs(), signs(0.2), silent, refuses(0)]
         return self.random.choice([*good, wrong(), garbage, of_another(self.random.choice(KEYS))])
 
-    def wanted(self) -> AggregationRequest:
+    def draw_request(self) -> AggregationRequest:
         return request(
             self.random.choice([1, 34, 50, 67, 80, 100]),
             self.random.choice([0, 0, 10]),

@@ -277,15 +277,15 @@ def test_a_key_is_inactive_only_if_all_its_nodes_are() -> None:
 
 
 def test_no_result_leaves_before_the_inactive_validators_are_known_or_a_second_has_passed() -> None:
-    for known_at, left_at in ((0.3, 0.3), (inf, 1.0)):
-        driver = RoundDriver([40, 30, 30], inactive_known_at=inf)
+    for final_at, left_at in ((0.3, 0.3), (inf, 1.0)):
+        driver = RoundDriver([40, 30, 30], activity_final_at=inf)
         goal = driver.join(60)
         driver.find(1, 2, 3)
         assert driver.outcome(goal, 0.0) == "waiting"
         assert driver.round.next_wakeup(0.0) == 1.0
         assert driver.outcome(goal, 0.29) == "waiting"
-        driver.round.set_inactive(frozenset(), known_at)
-        assert driver.outcome(goal, left_at - 0.01) == "waiting" or known_at < left_at
+        driver.round.set_inactive(frozenset(), final_at)
+        assert driver.outcome(goal, left_at - 0.01) == "waiting" or final_at < left_at
         assert driver.outcome(goal, left_at) == "complete"
 
 
@@ -385,13 +385,13 @@ def test_a_validator_with_little_balance_that_does_not_sign_is_named_with_its_ba
 
 
 def test_a_goal_that_lacks_weight_without_a_key_fails_when_the_inactive_are_known() -> None:
-    for known_at, failed_at in ((0.3, 0.3), (inf, 1.0)):
-        driver = RoundDriver([60], keyless=40, inactive_known_at=inf)
+    for final_at, failed_at in ((0.3, 0.3), (inf, 1.0)):
+        driver = RoundDriver([60], keyless=40, activity_final_at=inf)
         driver.underfunded = None
         goal = driver.join()
         assert driver.outcome(goal, 0.0) == "waiting"
         assert driver.round.next_wakeup(0.0) == 1.0
-        driver.round.set_inactive(frozenset(), known_at, None)
+        driver.round.set_inactive(frozenset(), final_at, None)
         assert driver.outcome(goal, failed_at) == "lost"
         # What is not known may be inactive.
         assert driver.shortfalls[goal].verdict is Verdict.WAIT

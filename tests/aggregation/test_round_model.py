@@ -126,7 +126,7 @@ class RoundMachine(RuleBasedStateMachine):
             offenders={public_key(number) for number in offenders},
             stored=ArchiveEntry((stored,)) if signers else ArchiveEntry(),
             connected=[node(peer.number) for peer in self._nodes() if peer.is_connected],
-            inactive_known_at=0.0 if is_activity_known else inf,
+            activity_final_at=0.0 if is_activity_known else inf,
         )
         for number in signers:
             self.validators[number].is_shielded = True
@@ -259,13 +259,13 @@ class RoundMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "driver"))
     def ready_goals_do_not_wait(self) -> None:
         """A goal whose target has signed is complete when the inactive validators are known."""
-        known_at = self.driver.round.goals.inactive_known_at
+        final_at = self.driver.round.goals.activity_final_at
         for goal in self._waiting():
             has_bad = any(validator.share == "bad" for validator in self.validators.values())
             suspects = any(
                 public_key(number) in self.driver.offenders for number in self.validators
             )
-            if not has_bad and not suspects and known_at <= self.now and not self.driver.inactive:
+            if not has_bad and not suspects and final_at <= self.now and not self.driver.inactive:
                 signed = sum(
                     validator.weight
                     for validator in self.validators.values()

@@ -122,7 +122,7 @@ class Route:
 
     def accept(self, message: UnsignedMessage) -> None:
         """Let the validators have a message."""
-        self.network.state.known_messages.add(message.id)
+        self.network.state.message_ids.add(message.id)
 
     async def count_delivered(self) -> int:
         """Return how many messages the receiver has executed."""

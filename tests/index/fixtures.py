@@ -44,7 +44,9 @@ from warpseal.resources.queries import (
 from warpseal.resources.text import NetworkText
 from warpseal.warp.ids import NodeID, parse_node_id
 
-SMALL = IndexSettings(recent_outputs=8, known_addresses=20, raw_bytes=4_000, changes_per_snapshot=4)
+SMALL = IndexSettings(
+    recent_outputs=8, cached_addresses=20, raw_bytes=4_000, changes_per_snapshot=4
+)
 """So little memory that everything is looked up again and again."""
 
 

@@ -67,7 +67,7 @@ def chain_of(network: SimulatedNetwork, place: int) -> ChainID:
     return network.state.chains_of(network.subnets[place].subnet_id)[0]
 
 
-def named_chain(network: SimulatedNetwork, kind: ChainKind) -> ChainID:
+def chain_of_kind(network: SimulatedNetwork, kind: ChainKind) -> ChainID:
     return next(chain.chain_id for chain in network.state.chains.values() if chain.kind is kind)
 
 
@@ -177,7 +177,7 @@ async def test_destinations_that_take_no_messages_or_have_no_node_are_refused(
         network.nodes[0].stop_chain(chain_of(network, 1))
         for chain_id, status, code in (
             (chain_of(network, 3), 400, "warp_disabled"),
-            (named_chain(network, ChainKind.X), 400, "warp_disabled"),
+            (chain_of_kind(network, ChainKind.X), 400, "warp_disabled"),
             (ChainID(b"\x07" * 32), 404, "unknown_chain"),
             (chain_of(network, 1), 502, "destination_unavailable"),
         ):

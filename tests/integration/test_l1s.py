@@ -43,12 +43,12 @@ async def test_nearly_drained_validators_sign_only_if_the_quorum_needs_them(tmp_
         subnet_id = network.subnets[1].subnet_id
         enough, needed = l1_message(network, 0), l1_message(network, 1)
         reply = await daemon.aggregate(enough, quorum_percentage=60)
-        verdict = verify_signed_message(network, reply.signed, enough.unsigned.raw, subnet_id, 60)
-        assert set(verdict.signers) == l1_keys(network, range(3, 10))
+        verified = verify_signed_message(network, reply.signed, enough.unsigned.raw, subnet_id, 60)
+        assert set(verified.signers) == l1_keys(network, range(3, 10))
         reply = await daemon.aggregate(needed, quorum_percentage=67)
-        verdict = verify_signed_message(network, reply.signed, needed.unsigned.raw, subnet_id, 67)
-        assert set(verdict.signers) > l1_keys(network, range(3, 10))
-        assert len(verdict.signers) == 8
+        verified = verify_signed_message(network, reply.signed, needed.unsigned.raw, subnet_id, 67)
+        assert set(verified.signers) > l1_keys(network, range(3, 10))
+        assert len(verified.signers) == 8
 
 
 async def test_a_validator_that_became_inactive_since_the_sets_height_is_reluctant(
@@ -72,10 +72,10 @@ async def test_a_validator_that_became_inactive_since_the_sets_height_is_relucta
             ).signers
         ) == l1_keys(network, range(3, 10))
         reply = await daemon.aggregate(other, quorum_percentage=71)
-        verdict = verify_signed_message(
+        verified = verify_signed_message(
             network, reply.signed, other.unsigned.raw, subnet_id, 71, 20
         )
-        assert len(verdict.signers) == 8
+        assert len(verified.signers) == 8
 
 
 async def test_reluctant_validators_are_not_awaited_while_others_suffice(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ async def test_weight_of_inactive_validators_counts_and_is_lost_for_good_only_at
     ):
         subnet_id, message = network.subnets[1].subnet_id, l1_message(network)
         reply = await daemon.aggregate(message, quorum_percentage=70)
-        verdict = verify_signed_message(network, reply.signed, message.unsigned.raw, subnet_id, 70)
-        assert len(verdict.signers) == 7
+        verified = verify_signed_message(network, reply.signed, message.unsigned.raw, subnet_id, 70)
+        assert len(verified.signers) == 7
         height = network.state.heights.proposed
         for failed, outcome, verdict in (
             (

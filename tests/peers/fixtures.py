@@ -115,7 +115,7 @@ def introduce(
 ) -> None:
     """Track all of these validators, with hints about the first `hinted` of them (None: all)."""
     peers.set_weights({validator.node_id: 1 for validator in validators})
-    peers.set_known_validators([validator.node_id for validator in validators])
+    peers.set_validators([validator.node_id for validator in validators])
     for validator in validators[:hinted]:
         assert validator.address is not None
         peers.add_hint(validator.node_id, validator.address.host, validator.address.port)

@@ -31,7 +31,7 @@ ROWS = [
 
 def make_book(*rows: AddressRow) -> AddressBook:
     book = AddressBook((), allow_private=False, max_nodes=10)
-    book.set_known_validators([NODE, OTHER])
+    book.set_validators([NODE, OTHER])
     book.load(rows, NOW)
     return book
 

@@ -19,7 +19,7 @@ def make_book(
     *node_ids: NodeID, allow_private: bool = False, max_nodes: int = 1_000
 ) -> AddressBook:
     addresses = AddressBook((), allow_private=allow_private, max_nodes=max_nodes)
-    addresses.set_known_validators(node_ids or (NODE, OTHER))
+    addresses.set_validators(node_ids or (NODE, OTHER))
     return addresses
 
 
@@ -85,7 +85,7 @@ def test_gossip_about_a_node_that_no_longer_validates_is_dropped() -> None:
     addresses = make_book(NODE, OTHER)
     addresses.learn(NODE, SignedAddress(at(1), 100))
     addresses.learn(OTHER, SignedAddress(at(2), 100))
-    addresses.set_known_validators([OTHER])
+    addresses.set_validators([OTHER])
     assert addresses.candidates(NODE) == ()
     assert list(addresses.signed()) == [(OTHER, 100)]
 
@@ -138,7 +138,7 @@ def test_carrier_grade_and_documentation_peers_gossiped_are_public_as_nodes_take
 
 def test_addresses_of_unknown_nodes_are_bounded() -> None:
     addresses = AddressBook((), allow_private=False, max_nodes=64)
-    addresses.set_known_validators([node(0)])
+    addresses.set_validators([node(0)])
     addresses.learn(node(0), SignedAddress(at(1), 1))
     for number in range(1, 200):
         addresses.add_hint(node(number), at(number))

@@ -21,7 +21,7 @@ def claim(who: Node, port: int = 9651, timestamp: int = UNIX_S) -> ClaimedIpPort
 
 def make_gossip(nodes: Iterable[Node]) -> tuple[Gossip, AddressBook, NetworkStatistics]:
     book = AddressBook((), allow_private=False, max_nodes=100)
-    book.set_known_validators([node.certificate.node_id for node in nodes])
+    book.set_validators([node.certificate.node_id for node in nodes])
     statistics = NetworkStatistics()
     return Gossip(book, statistics, os.urandom), book, statistics
 

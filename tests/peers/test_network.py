@@ -277,7 +277,7 @@ async def test_a_node_with_another_identity_is_not_connected(tmp_path: Path) -> 
     async with started_network(tmp_path, plan(2)) as (network, peers):
         expected, other = network.validators
         assert other.address is not None
-        peers.set_known_validators([expected.node_id, other.node_id])
+        peers.set_validators([expected.node_id, other.node_id])
         peers.add_hint(expected.node_id, "127.0.0.1", other.address.port)
         peers.track(PRIMARY_NETWORK, [expected.node_id])
         await until(lambda: peers.totals.dial_failures["wrong_identity"] >= 1)

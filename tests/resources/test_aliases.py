@@ -16,7 +16,7 @@ from warpseal.warp.ids import P_CHAIN, ChainID, id_text
 X, C, L1 = (ChainID(bytes([number]) * 32) for number in (1, 2, 3))
 
 
-def known() -> ChainAliases:
+def build_aliases() -> ChainAliases:
     aliases = ChainAliases()
     aliases.add_primary_chains(X, C)
     aliases.add_chain(L1, 12345)
@@ -47,11 +47,11 @@ def known() -> ChainAliases:
     ],
 )
 def test_names_resolve_to_chains(name: str, chain_id: bytes | None) -> None:
-    assert known().find(name) == chain_id
+    assert build_aliases().find(name) == chain_id
 
 
 def test_aliases_have_the_order_of_a_node() -> None:
-    aliases = known()
+    aliases = build_aliases()
     aliases.add_alias(C, "later")
     assert aliases.aliases_of(C) == ("C", "evm", id_text(C), "later")
     assert aliases.aliases_of(ChainID(bytes([9]) * 32)) == ()
@@ -75,7 +75,7 @@ def test_names_of_a_primary_chain_come_before_aliases_of_a_file() -> None:
 @pytest.mark.parametrize("alias", ["C", "evm", id_text(L1)])
 def test_an_alias_of_another_chain_is_refused(alias: str) -> None:
     with pytest.raises(InvalidAlias, match=f"alias already mapped to an ID: {alias}"):
-        known().add_alias(X, alias)
+        build_aliases().add_alias(X, alias)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_an_alias_of_another_chain_is_refused(alias: str) -> None:
 )
 def test_an_alias_that_looks_like_an_id_or_a_reserved_name_is_refused(alias: str) -> None:
     with pytest.raises(InvalidAlias):
-        known().add_alias(X, alias)
+        build_aliases().add_alias(X, alias)
 
 
 def test_an_evm_chain_id_resolves_to_the_first_chain_that_has_it() -> None:
-    aliases = known()
+    aliases = build_aliases()
     aliases.add_chain(C, 12345)
     aliases.add_chain(C, 43112)
     assert (aliases.find("12345"), aliases.find("43112")) == (L1, C)
@@ -101,7 +101,7 @@ def test_names_of_the_primary_chains_are_reserved_before_their_ids_are_known(nam
 
 @given(st.text(max_size=600))
 def test_an_accepted_alias_resolves_to_its_chain(alias: str) -> None:
-    aliases = known()
+    aliases = build_aliases()
     try:
         aliases.add_alias(L1, alias)
     except InvalidAlias:

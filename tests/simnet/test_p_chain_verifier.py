@@ -219,5 +219,5 @@ def test_evm_signatures_are_cached_and_p_chain_requests_are_verified_each_time()
     )
     evm_chain = state.chains[evm.unsigned.source_chain_id]
     first = signer.respond(validator, evm_chain, SignatureRequest(evm.unsigned, b""))
-    state.known_messages.clear()
+    state.message_ids.clear()
     assert signer.respond(validator, evm_chain, SignatureRequest(evm.unsigned, b"")) == first

@@ -104,7 +104,7 @@ class Peers(PeerNetwork):
     def untrack(self, subnet_id: SubnetID) -> None:
         del self.targets[subnet_id]
 
-    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
+    def set_validators(self, node_ids: Iterable[NodeID]) -> None:
         self.validators = set(node_ids)
 
     def set_weights(self, weights: Mapping[NodeID, int]) -> None:

@@ -19,8 +19,10 @@ def members(*numbers: int) -> CanonicalValidatorSet:
     return build_canonical_set([(nth_node(n), nth_key(n), n + 1) for n in numbers])
 
 
-def follow_list(max_named: int = 500) -> TrackedSubnets:
-    return TrackedSubnets((PRIMARY_NETWORK, TRACKED), max_named=max_named, keep_unused_s=600.0)
+def follow_list(max_on_request: int = 500) -> TrackedSubnets:
+    return TrackedSubnets(
+        (PRIMARY_NETWORK, TRACKED), max_on_request=max_on_request, keep_unused_s=600.0
+    )
 
 
 def ids(following: TrackedSubnets) -> list[SubnetID]:
@@ -57,7 +59,7 @@ def test_another_use_restarts_the_ten_minutes() -> None:
 
 
 def test_the_least_recently_used_idle_subnet_makes_room() -> None:
-    following = follow_list(max_named=2)
+    following = follow_list(max_on_request=2)
     busy, _ = following.track(subnet(1), 0.0)
     busy.enter(members(1), 0.0)
     following.track(subnet(2), 1.0)
@@ -66,7 +68,7 @@ def test_the_least_recently_used_idle_subnet_makes_room() -> None:
 
 
 def test_a_subnet_in_use_makes_room_only_if_all_are_in_use() -> None:
-    following = follow_list(max_named=2)
+    following = follow_list(max_on_request=2)
     for number in (1, 2):
         one, _ = following.track(subnet(number), float(number))
         one.enter(members(number), float(number))
@@ -77,7 +79,7 @@ def test_a_subnet_in_use_makes_room_only_if_all_are_in_use() -> None:
 
 
 def test_the_number_of_followed_subnets_is_bounded() -> None:
-    following = follow_list(max_named=500)
+    following = follow_list(max_on_request=500)
     for number in range(1_200):
         following.track(subnet(number), float(number))
     assert len(ids(following)) == 502

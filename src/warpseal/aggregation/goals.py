@@ -73,12 +73,12 @@ class QuorumGoals:
 
     buffer_wait_s: time for which a goal with its quorum waits for its buffer.
     waiting: goals in the order of their callers.
-    inactive_known_at: time from which it is known which validators are inactive.
+    activity_final_at: loop time from which the set of inactive validators is final; inf: unknown.
     """
 
     def __init__(self, table: MemberTable, buffer_wait_s: float) -> None:
         self.waiting: Final[dict[QuorumGoal, None]] = {}
-        self.inactive_known_at = inf
+        self.activity_final_at = inf
         self._table = table
         self._buffer_wait_s = buffer_wait_s
 
@@ -117,7 +117,7 @@ class QuorumGoals:
             self._awaits_inactive(goal, now) and self._is_lost(goal) for goal in goals
         ):
             return False
-        return now >= self.inactive_known_at or self._table.signed_weight < target_weight
+        return now >= self.activity_final_at or self._table.signed_weight < target_weight
 
     @property
     def wake_weight(self) -> float:
@@ -136,7 +136,7 @@ class QuorumGoals:
             if goal.stored_only:
                 return GoalStatus.READY
             # An inactive signer may be replaced, so no result leaves before they are known.
-            if now < min(self.inactive_known_at, goal.deadline):
+            if now < min(self.activity_final_at, goal.deadline):
                 return GoalStatus.WAITING
             can_wait = now < self._buffer_end(goal) and self._can_improve(goal)
             return GoalStatus.WAITING if can_wait else GoalStatus.READY
@@ -166,9 +166,9 @@ class QuorumGoals:
             if goal.met_at is None:
                 next_at = min(next_at, goal.deadline)
                 if self._awaits_inactive(goal, now):
-                    next_at = min(next_at, self.inactive_known_at)
+                    next_at = min(next_at, self.activity_final_at)
                 continue
-            for moment in (self._buffer_end(goal), min(self.inactive_known_at, goal.deadline)):
+            for moment in (self._buffer_end(goal), min(self.activity_final_at, goal.deadline)):
                 if now < moment < next_at:
                     next_at = moment
         return next_at
@@ -204,7 +204,7 @@ class QuorumGoals:
         """
         if goal.stored_only or not self._table.keyless_weight:
             return False
-        return now < min(self.inactive_known_at, goal.deadline)
+        return now < min(self.activity_final_at, goal.deadline)
 
     def _buffer_end(self, goal: QuorumGoal) -> float:
         assert goal.met_at is not None

@@ -52,7 +52,7 @@ class PeerRequests:
         self._loop = asyncio.get_running_loop()
         self._app_bytes = encode_signature_request(request.message.raw, request.justification)
         self._sent: list[SentRequest] = []
-        self._inactive_known_at = inf
+        self._activity_final_at = inf
 
     @property
     def has_sent(self) -> bool:
@@ -70,7 +70,7 @@ class PeerRequests:
             unsubscribe = self._peers.subscribe(self._on_connection_change)
             loading = None
             if self._activity.is_ready(subnet_id):
-                self._inactive_known_at = self._loop.time()
+                self._activity_final_at = self._loop.time()
             else:
                 loading = tasks.create_task(self._load_inactive())
             try:
@@ -97,7 +97,7 @@ class PeerRequests:
         subnet_id = self._request.subnet_id
         self._round.set_inactive(
             self._activity.inactive(subnet_id),
-            self._inactive_known_at,
+            self._activity_final_at,
             self._activity.underfunded(subnet_id),
         )
         for node in self._round.table.nodes.values():
@@ -142,7 +142,7 @@ class PeerRequests:
 
     async def _load_inactive(self) -> None:
         await self._activity.ready(self._request.subnet_id)
-        self._inactive_known_at = self._loop.time()
+        self._activity_final_at = self._loop.time()
         self.next_refresh_at = 0.0
         self._wake()
 

@@ -146,7 +146,7 @@ class Resolver:
         QuorumNotReached if the time is over while the height or the subnet's first validator is
         still to come.
         """
-        resolved = self._resolve_known(request)
+        resolved = self._resolve_cached(request)
         if resolved is not None:
             return resolved
         # If the time is over, these say how far the request has come.
@@ -155,7 +155,7 @@ class Resolver:
             async with asyncio.timeout_at(deadline):
                 message, subnet_id = await self._message_and_subnet(request)
                 if height is not None:
-                    validators = await self._named_set(request, subnet_id, height, message)
+                    validators = await self._set_of_request(request, subnet_id, height, message)
                 else:
                     height = await self._heights.first()
                     validators = await self._sets.at(subnet_id, height, is_chosen=False)
@@ -195,7 +195,7 @@ class Resolver:
             return None
         return L1_VERIFIES_HINT.format(id_text(subnet_id))
 
-    def _resolve_known(self, request: AggregationRequest) -> ResolvedRequest | None:
+    def _resolve_cached(self, request: AggregationRequest) -> ResolvedRequest | None:
         """Resolve a request whose validator set is in memory, of an epoch or the proposed height.
 
         Returns None if the set, or the subnet of the chain, is not in memory.
@@ -206,7 +206,7 @@ class Resolver:
         if message is None or message.network_id != self._network_id:
             return None
         if not request.is_epoch_height:
-            source_subnet_id = self._chains.known_subnet_of(message.source_chain_id)
+            source_subnet_id = self._chains.cached_subnet_of(message.source_chain_id)
             if height is not None or not self._heights.is_fresh:
                 return None
             if subnet_id not in (None, source_subnet_id):
@@ -214,7 +214,7 @@ class Resolver:
             subnet_id, height = source_subnet_id, self._heights.current()
         if subnet_id is None or height is None:
             return None
-        validators = self._sets.known(subnet_id, height)
+        validators = self._sets.cached_set(subnet_id, height)
         if validators is None or not validators.total_weight:
             return None
         is_default = request.signing_subnet_id is None
@@ -259,7 +259,7 @@ class Resolver:
             )
             raise WrongSigningSubnet("signingSubnetId", reason)
 
-    async def _named_set(
+    async def _set_of_request(
         self,
         request: AggregationRequest,
         subnet_id: SubnetID,

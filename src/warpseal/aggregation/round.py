@@ -213,20 +213,20 @@ class AggregationRound:
     def set_inactive(
         self,
         node_ids: frozenset[NodeID],
-        known_at: float,
+        final_at: float,
         underfunded: tuple[CurrentValidation, ...] | None = (),
     ) -> None:
         """Take the inactive nodes.
 
-        known_at: time since which they are known for certain; inf before.
+        final_at: loop time since which they are final; inf while they may still change.
         underfunded: validations without enough balance; None if they are not known.
         """
         self.table.set_underfunded(underfunded)
         if self.table.set_inactive(node_ids):
             self._schedule.restart()
             self._wake()
-        if known_at < self.goals.inactive_known_at:
-            self.goals.inactive_known_at = known_at
+        if final_at < self.goals.activity_final_at:
+            self.goals.activity_final_at = final_at
             self._wake()
 
     # Shares.
@@ -354,7 +354,7 @@ class AggregationRound:
             self._is_connecting = True
             self._schedule.begin(now)
             self._wake()
-            goals.inactive_known_at = now + _INACTIVE_TIMEOUT_S
+            goals.activity_final_at = now + _INACTIVE_TIMEOUT_S
             return [*actions, Connect()]
         if goals.waiting and self._check is None:
             self._check = self._next_check(now, actions)

@@ -10,7 +10,7 @@ from typing import Final
 
 from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import printable, printable_lines
-from warpseal.cli.serve import add_config_arguments, add_setting_arguments, config_file, given_flags
+from warpseal.cli.serve import add_config_arguments, add_setting_arguments, config_file, read_flags
 from warpseal.config.files import find_unusable_files
 from warpseal.config.keys import KEYS
 from warpseal.config.load import ConfigError, find_service_addresses, load
@@ -37,7 +37,7 @@ def _check_config(args: argparse.Namespace) -> int:
     for notice in find_service_addresses(os.environ):
         print(f"note: {notice.path} is ignored: {printable(notice.reason)}")
     try:
-        loaded = load(args.file or config_file(args), given_flags(args), os.environ, strict=True)
+        loaded = load(args.file or config_file(args), read_flags(args), os.environ, strict=True)
     except ConfigError as error:
         print(printable_lines(str(error)))
         return 1

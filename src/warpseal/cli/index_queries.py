@@ -217,8 +217,8 @@ def select_chains(
         chain if chain.blockchain_id in chain_ids else replace(chain, index=None)
         for chain in config.node.evm_chains
     )
-    found_at = config.node.index_l1s_at if chain_ids else None
-    node = replace(config.node, evm_chains=evm_chains, index_l1s_at=found_at)
+    index_l1s_at = config.node.index_l1s_at if chain_ids else None
+    node = replace(config.node, evm_chains=evm_chains, index_l1s_at=index_l1s_at)
     return replace(config, indexer=replace(config.indexer, chains=chains), node=node), chain_ids
 
 

@@ -191,7 +191,7 @@ def find_log_format(arguments: list[str]) -> LogFormat:
 
 def load_config(args: argparse.Namespace) -> Loaded:
     """Return the configuration of a command's file, environment and flags. Raises ConfigError."""
-    return load(config_file(args), given_flags(args), os.environ)
+    return load(config_file(args), read_flags(args), os.environ)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -223,10 +223,10 @@ def _index_command(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "warpseal", "index", "run", "--ends-with-stdin"]
     if args.config:
         command.append(f"--config={args.config}")
-    return command + [f"--{name}={value}" for name, value in given_flags(args).items()]
+    return command + [f"--{name}={value}" for name, value in read_flags(args).items()]
 
 
-def given_flags(args: argparse.Namespace) -> dict[str, str]:
+def read_flags(args: argparse.Namespace) -> dict[str, str]:
     """Return the settings of a command line, by key. Raises StartupError.
 
     The flag of a setting wins over a flag that is short for it.

@@ -24,7 +24,7 @@ from warpseal.ops.health.checks import (
     diskspace_check,
     quorum_check,
 )
-from warpseal.ops.health.registry import HealthCheck, not_shown
+from warpseal.ops.health.registry import HealthCheck, run_nothing
 from warpseal.ops.plugins.registry import VM_ALIASES_NAME, PluginRegistry
 from warpseal.ops.plugins.registry import read_aliases as read_vm_aliases
 from warpseal.ops.profiles.profiler import PROFILES_NAME, Profiler
@@ -100,7 +100,7 @@ class NodeApi:
             # The daemon is not ready for a subnet that it does not track, which /ext/health does
             # not show.
             if subnet_id not in pinned:
-                yield replace(quorum_check(subnet_id, self), run=not_shown)
+                yield replace(quorum_check(subnet_id, self), run=run_nothing)
 
     def mount(self, profiler: Profiler) -> None:
         """Mount the endpoints.

@@ -368,7 +368,7 @@ class DeliveryService:
             key = (subnet_id, height)
             load = self._loads.get(key)
             has_room = len(self._loads) < _MAX_LOADS
-            if load is None and has_room and self._sets.known(subnet_id, height) is None:
+            if load is None and has_room and self._sets.cached_set(subnet_id, height) is None:
                 load = self._loads[key] = asyncio.create_task(self._load(subnet_id, height))
             if load is not None:
                 loads[height] = load
@@ -404,7 +404,7 @@ class DeliveryService:
         """Return the report on a signed message, with the heights whose sets are in the cache."""
         heights: list[WeightAtHeight] = []
         for label, height in self._heights(destination):
-            members = self._sets.known(terms.verifying_subnet_id, height)
+            members = self._sets.cached_set(terms.verifying_subnet_id, height)
             if members is not None:
                 heights.append(weigh(label, height, members, signed, destination.rules.quorum))
         verifies = {weight.epoch: weight.verifies for weight in heights}
@@ -495,8 +495,8 @@ class DeliveryService:
         pinned_height, present_height = destination.height, self._proposed_height.last
         if present_height is None or present_height <= pinned_height:
             return None
-        pinned = self._sets.known(subnet_id, pinned_height)
-        present = self._sets.known(subnet_id, present_height)
+        pinned = self._sets.cached_set(subnet_id, pinned_height)
+        present = self._sets.cached_set(subnet_id, present_height)
         if pinned is None or present is None or pinned.digest == present.digest:
             return None
         if suffices is not None and not suffices(present):

@@ -276,11 +276,11 @@ class StatementChecker:
             return f"subnet {id_text(subnet_id)} is no L1"
         if (subnet.manager_chain_id, subnet.manager_address) == (source_id, sender):
             return None
-        manager, shown_sender = subnet.manager_address[:_WORD_BYTES], sender[:_WORD_BYTES]
+        manager, sender_prefix = subnet.manager_address[:_WORD_BYTES], sender[:_WORD_BYTES]
         return (
             f"the manager of the L1 is 0x{manager.hex()} on chain"
             f" {id_text(subnet.manager_chain_id)}, and the message comes from"
-            f" 0x{shown_sender.hex()} on chain {id_text(source_id)}"
+            f" 0x{sender_prefix.hex()} on chain {id_text(source_id)}"
         )
 
     async def _at_evm_chain(

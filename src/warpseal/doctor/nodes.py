@@ -166,8 +166,8 @@ async def _compare_sets(
 
     All nodes that keep up have the height.
     """
-    known_heights = [result.value for result in heights if result.value is not None]
-    descending_heights = sorted(known_heights, reverse=True)
+    node_heights = [result.value for result in heights if result.value is not None]
+    descending_heights = sorted(node_heights, reverse=True)
     if len(descending_heights) < 2:
         return []
     # A single forged height is not the second highest.

@@ -381,7 +381,7 @@ class MessageObstacles:
         subnet_id = SubnetID(parse_id(shortfall.signing_subnet_id))
         validators = None
         if self._sets is not None:
-            validators = self._sets.known(subnet_id, shortfall.height)
+            validators = self._sets.cached_set(subnet_id, shortfall.height)
         missing = {signer.public_key: signer for signer in shortfall.missing}
         has_all_missing = len(shortfall.missing) < MAX_MISSING
         unreachable: dict[str, MissingSigner] = {}

@@ -71,7 +71,7 @@ class IndexSettings(Settings, frozen=True):
     chains: places of the EVM chains whose entries name one.
     cache_bytes: memory for SQLite pages of the writing process, and the most for all readers of one
         process.
-    recent_outputs, known_addresses: entries in the writer's memory.
+    recent_outputs, cached_addresses: entries in the writer's memory.
     raw_bytes: size of the blocks that are compressed together.
     changes_per_snapshot: lowest number of changes of a validator set before its next snapshot.
     readers: number of connections that read.
@@ -97,7 +97,7 @@ class IndexSettings(Settings, frozen=True):
         group=Group.INDEX,
     )
     recent_outputs: int = 200_000
-    known_addresses: int = 200_000
+    cached_addresses: int = 200_000
     raw_bytes: int = 256 * 1024
     changes_per_snapshot: int = 256
 

@@ -219,7 +219,7 @@ class IndexWriter:
             self._engine.begin() as connection,
             translate_bad_rows(),
         ):
-            self._id_table = IdTable(connection, self._settings.known_addresses)
+            self._id_table = IdTable(connection, self._settings.cached_addresses)
             self._address_txs = AddressTxWriter()
             self._spends = SpendWriter(self._settings.recent_outputs)
             self._stakings = Stakings(connection)

@@ -154,7 +154,7 @@ def set_weight(
 ) -> None:
     """Change a validator's weight for the manager; 0 ends the validation and refunds it."""
     request = _read(builder, effects, tx.change)
-    validator = _known(builder, effects, request.validation_id)
+    validator = _find_validator(builder, effects, request.validation_id)
     if validator is None:
         return
     # ACP-77, SetL1ValidatorWeightTx: nonces may be skipped, never repeated, so that an old message
@@ -177,7 +177,7 @@ def increase_balance(
 ) -> None:
     """Add to a validator's balance, which makes it active."""
     effects.l1_balance += tx.balance
-    validator = _known(builder, effects, tx.validation_id)
+    validator = _find_validator(builder, effects, tx.validation_id)
     if validator is None:
         return
     end = (validator.end_accumulated_fee or builder.state.l1_accrued_fees) + tx.balance
@@ -190,7 +190,7 @@ def disable_validator(
     builder: BlockEffectsBuilder, effects: TxEffects, tx: DisableL1ValidatorTx
 ) -> None:
     """Make a validator inactive and refund its balance; the weight stays."""
-    validator = _known(builder, effects, tx.validation_id)
+    validator = _find_validator(builder, effects, tx.validation_id)
     if validator is None:
         return
     refund = _refund(builder, effects, validator)
@@ -215,7 +215,7 @@ def _begin(
     _record_change(builder, effects, funded, balance, is_new=True)
 
 
-def _known(
+def _find_validator(
     builder: BlockEffectsBuilder, effects: TxEffects, validation_id: ValidationID
 ) -> L1Validator | None:
     validator = builder.state.l1.by_id.get(validation_id)

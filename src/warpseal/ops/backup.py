@@ -35,7 +35,7 @@ from warpseal.store.errors import StoreUnusable
 from warpseal.store.events import replace_log_id
 from warpseal.store.locks import LOCK_SUFFIX, locked_file
 from warpseal.store.migrate import MIGRATIONS as STORE_MIGRATIONS
-from warpseal.store.migrate import Migrations, check_known, read_version
+from warpseal.store.migrate import Migrations, check_upgradable, read_version
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import METRICS_NAME
@@ -385,4 +385,4 @@ def _check_database(path: Path, target: Path, migrations: Migrations) -> None:
     """Refuse a database that a daemon of this version could not open. Raises StartupError."""
     check_pages(path, str(target), "restore another backup")
     with open_read_only(StoreUrl.for_file(path)) as connection:
-        check_known(connection, str(target), migrations)
+        check_upgradable(connection, str(target), migrations)

@@ -107,7 +107,7 @@ class AddressBook:
 
     # Known nodes.
 
-    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
+    def set_validators(self, node_ids: Iterable[NodeID]) -> None:
         """Replace the nodes whose gossiped addresses are kept; drop those of all others."""
         self._validators = frozenset(node_ids)
         for node_id, entry in tuple(self._entries.items()):
@@ -189,7 +189,7 @@ class AddressBook:
         endpoints = self._ordered(node_id)
         return tuple(endpoint for endpoint in endpoints if allowed or is_public(endpoint.ip))
 
-    def first_known(self, node_id: NodeID) -> Endpoint | None:
+    def best_address(self, node_id: NodeID) -> Endpoint | None:
         """Return the best known address, although it may be one that must not be dialed."""
         endpoints = self.candidates(node_id) or self._ordered(node_id)
         return endpoints[0] if endpoints else None

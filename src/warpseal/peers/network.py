@@ -153,9 +153,9 @@ class PeerNetwork:
         """
         self._drop_nodes(self._tracked.untrack(subnet_id), self._now())
 
-    def set_known_validators(self, node_ids: Iterable[NodeID]) -> None:
+    def set_validators(self, node_ids: Iterable[NodeID]) -> None:
         """Replace the set of nodes (validators of any subnet) whose gossiped addresses are kept."""
-        self._book.set_known_validators(node_ids)
+        self._book.set_validators(node_ids)
 
     def set_weights(self, weights: Mapping[NodeID, int]) -> None:
         """Replace the weights of the Primary Network's validators."""
@@ -220,7 +220,7 @@ class PeerNetwork:
             next_try_at = rfc3339(unix_minus_now + max(state.due_at, now))
         elif state.stage is DialStage.DIALING:
             next_try_at = rfc3339(unix_minus_now + now)
-        address = state.address or str(self._book.first_known(node_id) or "")
+        address = state.address or str(self._book.best_address(node_id) or "")
         last_error = f"{state.reason}: {state.detail}" if state.detail else state.reason
         return DisconnectedNode(
             node_id=node_id_text(node_id),

@@ -188,8 +188,8 @@ class AdvertisedVersion:
         peers = [(release, weights.get(node_id, 0)) for node_id, release in self._peers.items()]
         refusing = [(release.version, weight) for release, weight in peers if release.has_refused]
         refusing_weight = sum(weight for _, weight in refusing)
-        known_weight = sum(weight for _, weight in peers)
-        if 3 * refusing_weight <= self._weights.total or 2 * refusing_weight <= known_weight:
+        release_weight = sum(weight for _, weight in peers)
+        if 3 * refusing_weight <= self._weights.total or 2 * refusing_weight <= release_weight:
             return None
         return _find_exceeded(refusing, refusing_weight // 2)
 

@@ -176,11 +176,11 @@ def transaction_row(transaction: L1Transaction) -> tuple[Any, ...]:
     return astuple(transaction)
 
 
-def origin_row(origin: Origin, source: str, found_at_unix_s: float) -> tuple[Any, ...]:
+def origin_row(origin: Origin, source: str, at_unix_s: float) -> tuple[Any, ...]:
     """Return the row of an origin. Raises MalformedMessage for a malformed registration."""
     if isinstance(origin, BootstrapOrigin):
-        return origin.validation_id, origin.subnet_id, origin.index, None, source, found_at_unix_s
-    return origin.validation_id, None, None, origin.payload, source, found_at_unix_s
+        return origin.validation_id, origin.subnet_id, origin.index, None, source, at_unix_s
+    return origin.validation_id, None, None, origin.payload, source, at_unix_s
 
 
 def _merge_range(connection: Connection, chain_id: ChainID, read: BlockRange) -> None:

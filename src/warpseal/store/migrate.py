@@ -156,8 +156,10 @@ def check_version(connection: Connection, where: str, migrations: Migrations = M
     raise StoreNeedsUpgrade(where, version, migrations.head, is_quick=is_quick)
 
 
-def check_known(connection: Connection, where: str, migrations: Migrations = MIGRATIONS) -> None:
-    """Check that this program can open a store, after an upgrade if necessary.
+def check_upgradable(
+    connection: Connection, where: str, migrations: Migrations = MIGRATIONS
+) -> None:
+    """Check that this program can open a store, if necessary after an upgrade.
 
     Raises StoreUnusable, StoreTooNew.
     """

@@ -202,7 +202,7 @@ class CallRate:
     def __init__(self, endpoint: NodeEndpoint) -> None:
         self.pause = RetryAfter()
         self._endpoint = endpoint
-        self._named_per_s: int | None = None
+        self._chain_per_s: int | None = None
         self._default_per_s: float | None = None
         self._free_at = 0.0
         self._waiting = 0
@@ -210,18 +210,18 @@ class CallRate:
     @property
     def per_s(self) -> float:
         """Calls per second; infinite without a limit, or if none is known before the first call."""
-        return self._named_per_s or self._default_per_s or inf
+        return self._chain_per_s or self._default_per_s or inf
 
     def limit(self, per_s: int) -> None:
         """Keep to the rate of a chain; the smallest rate of all chains counts."""
-        self._named_per_s = min(per_s, self._named_per_s or per_s)
+        self._chain_per_s = min(per_s, self._chain_per_s or per_s)
 
     async def take(self, count: int, *, is_background: bool = False) -> None:
         """Wait until `count` calls may start.
 
         Calls in the background wait until no other call waits.
         """
-        if self._named_per_s is None and self._default_per_s is None:
+        if self._chain_per_s is None and self._default_per_s is None:
             self._default_per_s = inf if await is_private(self._endpoint) else DEFAULT_CALLS_PER_S
         if self.per_s == inf:
             return

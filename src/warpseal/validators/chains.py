@@ -51,7 +51,7 @@ class ChainLookup:
         self._subnet_flights: SingleFlight[SubnetID, Subnet] = SingleFlight()
         self._blockchains_flights: SingleFlight[SubnetID, tuple[ChainID, ...]] = SingleFlight()
 
-    def known_subnet_of(self, chain_id: ChainID) -> SubnetID | None:
+    def cached_subnet_of(self, chain_id: ChainID) -> SubnetID | None:
         """Return the subnet that validates a chain if no call to a node is needed, else None."""
         if chain_id == P_CHAIN:
             return PRIMARY_NETWORK
@@ -60,7 +60,7 @@ class ChainLookup:
 
     async def subnet_of(self, chain_id: ChainID) -> SubnetID:
         """Return the subnet that validates a chain. Raises UnknownChain, NodeUnavailable."""
-        subnet_id = self.known_subnet_of(chain_id)
+        subnet_id = self.cached_subnet_of(chain_id)
         if subnet_id is not None:
             return subnet_id
         if self._unknown_chains.get(chain_id) is not None:

@@ -117,7 +117,7 @@ class ValidatorSets:
         parsed = await self._fetch_shared(key, is_chosen, origin)
         return self._store(key, parsed, is_current=is_current)
 
-    def known(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
+    def cached_set(self, subnet_id: SubnetID, height: int) -> CanonicalValidatorSet | None:
         """Return the set at a height that the daemon itself uses; None if only a node has it."""
         cached = self._cached((subnet_id, height), is_current=True)
         self.hits += cached is not None

@@ -122,7 +122,7 @@ class SubnetTracker:
         pinned = dict.fromkeys((PRIMARY_NETWORK, *settings.tracked_subnet_ids))
         self._tracked = TrackedSubnets(
             pinned,
-            max_named=settings.max_tracked_by_request,
+            max_on_request=settings.max_tracked_by_request,
             keep_unused_s=settings.untrack_unused_after_s,
         )
         self._hints: dict[NodeID, tuple[PeerHint, ...]] = {}
@@ -198,7 +198,7 @@ class SubnetTracker:
         outcomes = await asyncio.gather(
             *(self._refresh_subnet(subnet, height, limit) for subnet in subnets)
         )
-        self._peers.set_known_validators(await self._all_validators(height))
+        self._peers.set_validators(await self._all_validators(height))
         self._pass_hints(self._node_ids())
         for refreshed in self._watchers:
             refreshed()

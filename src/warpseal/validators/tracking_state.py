@@ -130,10 +130,15 @@ class TrackedSubnet(Struct):
 
 
 class TrackedSubnets:
-    """The tracked subnets: the pinned ones, and at most `max_named` that only requests name."""
+    """The tracked subnets: the pinned ones, and those that only requests name.
 
-    def __init__(self, pinned: Iterable[SubnetID], *, max_named: int, keep_unused_s: float) -> None:
-        self._max_named = max_named
+    max_on_request: limit of the subnets that only requests name
+    """
+
+    def __init__(
+        self, pinned: Iterable[SubnetID], *, max_on_request: int, keep_unused_s: float
+    ) -> None:
+        self._max_on_request = max_on_request
         self._keep_unused_s = keep_unused_s
         self._pinned = {subnet_id: TrackedSubnet(subnet_id, True, 0.0) for subnet_id in pinned}
         self._on_request: OrderedDict[SubnetID, TrackedSubnet] = OrderedDict()
@@ -176,7 +181,7 @@ class TrackedSubnets:
     def _make_room(self) -> tuple[SubnetID, ...]:
         """Drop the least recently used subnets, never the newest, and used ones only if all are."""
         dropped = []
-        while len(self._on_request) > self._max_named:
+        while len(self._on_request) > self._max_on_request:
             others = list(self._on_request.items())[:-1]
             idle = (subnet_id for subnet_id, subnet in others if not subnet.users)
             subnet_id = next(idle, others[0][0])

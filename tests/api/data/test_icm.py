@@ -145,7 +145,7 @@ async def test_lists_by_status_and_by_being_stuck_are_those_of_the_model(
             pages = await walk(
                 client, f"{ICM}/messages", "messages", {**texts, "pageSize": 3}, alone=True
             )
-            whole = replace(query, known_since=since)
+            whole = replace(query, indexed_since=since)
             entries = sorted(
                 (entry for id_ in (A, B) for entry in expected(history, id_, whole)), reverse=True
             )

@@ -43,7 +43,7 @@ class Subject:
     def can_be_signed(self, setup: HistorySetup) -> bool:
         """Return whether honest validators sign the message now."""
         if self.unsigned.source_chain_id != P_CHAIN:
-            return self.unsigned.id in setup.network.state.known_messages
+            return self.unsigned.id in setup.network.state.message_ids
         state = setup.network.state
         return (
             refusal_of(StateAt(state, state.heights.current), self.unsigned, self.justification)

@@ -32,7 +32,7 @@ def small_settings(url: str) -> IndexSettings:
     """Return settings of an index that caches little, so that everything is looked up again and
     again.
     """
-    return IndexSettings(url, known_addresses=6, recent_outputs=7)
+    return IndexSettings(url, cached_addresses=6, recent_outputs=7)
 
 
 def index_url(url: str) -> StoreUrl:

@@ -76,7 +76,7 @@ async def test_pages_equal_the_model_for_any_batches_of_blocks(
         # A new writer remembers nothing, as after a crash between two batches; some remember much
         # later.
         settings = replace(
-            small_settings(any_index_url), known_addresses=random.choice((6, 10_000))
+            small_settings(any_index_url), cached_addresses=random.choice((6, 10_000))
         )
         with open_writer(any_index_url, settings=settings) as writer:
             for _ in range(random.randrange(1, 8)):

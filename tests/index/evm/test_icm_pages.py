@@ -115,10 +115,10 @@ def expected(
 
     def is_stuck(id_: bytes, time: int) -> bool:
         destination = (chain.outgoing.get(id_) or chain.incoming[id_]).message.destination
-        if states.get(id_) not in ("open", "failed") or destination not in query.known_since:
+        if states.get(id_) not in ("open", "failed") or destination not in query.indexed_since:
             return False
         return (
-            query.known_since[destination]
+            query.indexed_since[destination]
             <= time
             < history.chains[destination].blocks[-1].time - STUCK_S
         )
@@ -196,7 +196,7 @@ async def test_messages_are_listed_by_status_and_by_being_stuck(
     for chain_id in (A, B):
         async with open_index(any_index_url, chain_id) as index:
             for number, query in enumerate(STATE_QUERIES):
-                whole = replace(query, indexed=INDEXED, known_since=SINCE)
+                whole = replace(query, indexed=INDEXED, indexed_since=SINCE)
                 for size in (2, 100):
                     messages = await read_all(index, whole, size)
                     assert messages == expected(history, chain_id, whole), (whole, size)

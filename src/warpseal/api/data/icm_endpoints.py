@@ -62,7 +62,7 @@ async def list_messages(context: RequestContext, obstacles: MessageObstacles | N
     _, indexes = await _open_indexes(context)
     status = IcmStatus(values["status"]) if "status" in values else None
     is_stuck = values.get("isStuck")
-    known_since = {} if is_stuck is None else await _read_known_since(indexes)
+    indexed_since = {} if is_stuck is None else await _read_indexed_since(indexes)
     criteria = IcmQuery(
         chain=await _chain_in(context, values, "blockchainId"),
         source=await _chain_in(context, values, "sourceBlockchainId"),
@@ -74,7 +74,7 @@ async def list_messages(context: RequestContext, obstacles: MessageObstacles | N
         indexed=frozenset(indexes),
         status=status,
         is_stuck=is_stuck,
-        known_since=known_since,
+        indexed_since=indexed_since,
     )
     network = values.get("network")
     keys: Sequence[IcmKey] = ()
@@ -147,7 +147,7 @@ async def _read_facts(
     return changes, block_gas
 
 
-async def _read_known_since(indexes: Mapping[ChainID, EvmIndex]) -> Mapping[ChainID, int]:
+async def _read_indexed_since(indexes: Mapping[ChainID, EvmIndex]) -> Mapping[ChainID, int]:
     """Return the time from which on the index of each chain has all received messages."""
     times = await asyncio.gather(*(index.icm_since() for index in indexes.values()))
     return {

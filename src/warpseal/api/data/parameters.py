@@ -119,14 +119,14 @@ def read_query(
     return values
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a value for an error, cut to a bounded length."""
     return repr(text) if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]!r}…"
 
 
 def _read_integer(name: str, text: str, low: int = 0, high: int = MAX_BLOCK_NUMBER) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 20 or not low <= int(text) <= high:
-        raise InvalidRequest(name, f"{_shown(text)} is not an integer of {low}..{high}")
+        raise InvalidRequest(name, f"{_quote(text)} is not an integer of {low}..{high}")
     return int(text)
 
 
@@ -136,7 +136,7 @@ def _read_text(name: str, text: str) -> str:
 
 def _boolean(name: str, text: str) -> bool:
     if text not in ("true", "false"):
-        raise InvalidRequest(name, f"{_shown(text)} is neither true nor false")
+        raise InvalidRequest(name, f"{_quote(text)} is neither true nor false")
     return text == "true"
 
 
@@ -145,7 +145,7 @@ def _enum_member(kind: Iterable[StrEnum]) -> Read:
 
     def read(name: str, text: str) -> str:
         if text not in values:
-            raise InvalidRequest(name, f"{_shown(text)} is none of {', '.join(values)}")
+            raise InvalidRequest(name, f"{_quote(text)} is none of {', '.join(values)}")
         return text
 
     return read
@@ -197,7 +197,7 @@ def read_account(name: str, text: str) -> bytes:
     Raises InvalidRequest naming the parameter.
     """
     if _ACCOUNT_TEXT.fullmatch(text) is None:
-        reason = f"{_shown(text)}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
+        reason = f"{_quote(text)}: an account is 0x and {_EVM_DIGITS} hexadecimal digits"
         raise InvalidRequest(name, reason)
     return bytes.fromhex(text[2:])
 
@@ -209,7 +209,7 @@ def read_uint256(name: str, text: str) -> int:
     """
     is_number = text.isascii() and text.isdigit() and len(text) <= _UINT256_DIGITS
     if not is_number or int(text) > _MAX_UINT256:
-        raise InvalidRequest(name, f"{_shown(text)} is not a decimal number of 0..2^256-1")
+        raise InvalidRequest(name, f"{_quote(text)} is not a decimal number of 0..2^256-1")
     return int(text)
 
 
@@ -223,7 +223,7 @@ def read_block_id(name: str, text: str) -> int | bytes:
     if text.isascii() and text.isdigit():
         return _read_integer(name, text)
     raise InvalidRequest(
-        name, f"{_shown(text)} is neither a decimal number nor a hash of 32 bytes in hex"
+        name, f"{_quote(text)} is neither a decimal number nor a hash of 32 bytes in hex"
     )
 
 
@@ -238,7 +238,7 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
         return read_account(name, text), True
     alias, separator, _ = text.rpartition("-")
     if separator and alias not in _ALIASES:
-        raise InvalidRequest(name, f"{_shown(text)}: before the dash stands P, X or C")
+        raise InvalidRequest(name, f"{_quote(text)}: before the dash stands P, X or C")
     try:
         network_prefix, address = parse_address(text)
     except MalformedID as error:
@@ -246,7 +246,7 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
     if network_prefix != prefix:
         raise InvalidRequest(
             name,
-            f"{_shown(text)} is of another network; addresses of this one begin with {prefix}1",
+            f"{_quote(text)} is of another network; addresses of this one begin with {prefix}1",
         )
     return address, False
 
@@ -254,14 +254,14 @@ def parse_address_parameter(name: str, text: str, prefix: str) -> tuple[bytes, b
 def _read_country(name: str, text: str) -> str:
     if text.upper() not in (*COUNTRIES, TOR, UNKNOWN):
         raise InvalidRequest(
-            name, f"{_shown(text)} is no country code of ISO 3166-1 alpha-2, nor XX or T1"
+            name, f"{_quote(text)} is no country code of ISO 3166-1 alpha-2, nor XX or T1"
         )
     return text.upper()
 
 
 def _read_continent(name: str, text: str) -> str:
     if text.upper() not in (*CONTINENTS, UNKNOWN):
-        raise InvalidRequest(name, f"{_shown(text)} is none of {', '.join(sorted(CONTINENTS))}, XX")
+        raise InvalidRequest(name, f"{_quote(text)} is none of {', '.join(sorted(CONTINENTS))}, XX")
     return text.upper()
 
 

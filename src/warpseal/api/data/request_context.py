@@ -29,7 +29,7 @@ from warpseal.api.http.request_body import read_body
 from warpseal.api.http.responses import JSON, EncodedBody, response_headers
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.signing.errors import ConflictingSpellings, UndecodableBody
-from warpseal.api.signing.request_fields import known_parameters
+from warpseal.api.signing.request_fields import select_parameters
 from warpseal.errors import InvalidRequest
 from warpseal.resources.base import UNSET, Resource, UnsetType
 from warpseal.resources.progress import ChainProgress
@@ -75,7 +75,7 @@ class RequestContext(Struct, frozen=True):
         """Return the given query parameters. Raises InvalidRequest naming the parameter."""
         parameters, ignore_all = self.endpoint.parameters, self.api_settings.ignore_unknown_fields
         names = [parameter.name for parameter in parameters]
-        query = known_parameters(self.request.scope, names, ignore_all=ignore_all)
+        query = select_parameters(self.request.scope, names, ignore_all=ignore_all)
         return read_query(parameters, query, ignore_unknown=ignore_all)
 
     async def read_fields(self) -> dict[str, Any]:

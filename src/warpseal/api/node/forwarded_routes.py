@@ -111,11 +111,11 @@ class ForwardedRoutes:
             self._evm_meters.setdefault(chain_id, {})[route] = meter
         return meter
 
-    def _meter(self, path: str, known_methods: AbstractSet[str]) -> RouteMeter | None:
+    def _meter(self, path: str, method_labels: AbstractSet[str]) -> RouteMeter | None:
         """Return the meter of a forwarded route; None if usage is not recorded.
 
         path: the label of the route.
         """
         if self._recorder is None:
             return None
-        return RouteMeter(path, known_methods, self._recorder, self._credits)
+        return RouteMeter(path, method_labels, self._recorder, self._credits)

@@ -63,18 +63,18 @@ class RouteMeter:
     """Meters the calls of one route.
 
     path: The label of the route.
-    known_methods: The methods with a label of their own; all others have the label `other`.
+    method_labels: The methods with a label of their own; all others have the label `other`.
     """
 
     def __init__(
         self,
         path: str,
-        known_methods: AbstractSet[str],
+        method_labels: AbstractSet[str],
         recorder: UsageRecorder,
         credits: MethodCredits,
     ) -> None:
         self.path = path
-        self._known_methods = known_methods
+        self._method_labels = method_labels
         self._recorder = recorder
         self._credits = credits
 
@@ -101,14 +101,14 @@ class RouteMeter:
         """
         api_key, country, agent = self._client_labels(scope)
         for method, outcome, calls in counts:
-            name = method_label(method, self._known_methods)
+            name = method_label(method, self._method_labels)
             credits = self._credits.of(method or NO_METHOD) if is_charged else 0
             labels = UsageLabels(self.path, name, status, api_key, country, agent)
             self._recorder.record(labels, outcome, credits, time_ms, calls)
 
     def record_success(self, scope: Scope, method: str, status: int, time_ms: float) -> None:
         """Record one successful call; of a known method, the recorder may do it later."""
-        if method in self._known_methods:
+        if method in self._method_labels:
             self._recorder.defer(
                 self._record_times, method, status, *self._client_labels(scope), time_ms=time_ms
             )

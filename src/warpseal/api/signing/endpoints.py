@@ -34,7 +34,7 @@ from warpseal.api.http.responses import json_response
 from warpseal.api.http.settings import ApiSettings
 from warpseal.api.http.startup_gate import StartupGate
 from warpseal.api.signing.errors import UndecodableBody
-from warpseal.api.signing.request_fields import UnresolvedChain, known_parameters
+from warpseal.api.signing.request_fields import UnresolvedChain, select_parameters
 from warpseal.api.signing.requests import (
     QUERY_FIELDS,
     L1Query,
@@ -170,7 +170,7 @@ class AggregatorEndpoints:
         with self.counted():
             params = request.path_params
             ignore_all = self._settings.ignore_unknown_fields
-            query = known_parameters(request.scope, QUERY_FIELDS.spellings, ignore_all=ignore_all)
+            query = select_parameters(request.scope, QUERY_FIELDS.spellings, ignore_all=ignore_all)
             parse = partial(parse_l1_query, params["tx_hash"], query, self._settings)
             l1_query = await self.resolve(parse)
             log_fields(request.scope)["tx_id"] = l1_query.request.tx_id

@@ -205,7 +205,7 @@ def unknown_field(key: str, names: Iterable[str], parent: str = "") -> UnknownFi
     return UnknownField(parent + ascii(displayed)[1:-1], f"no such field{hint}")
 
 
-def known_parameters(
+def select_parameters(
     scope: Scope, names: Iterable[str], *, ignore_all: bool
 ) -> list[tuple[str, str]]:
     """Return the query parameters of a read that have one of these names, in any case, in the order

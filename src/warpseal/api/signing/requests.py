@@ -224,9 +224,9 @@ def parse_l1_query(
     """
     fields = QUERY_FIELDS.collect(query, ignore_unknown=settings.ignore_unknown_fields)
     # The text of a 400 names the first error, so the order of these lines counts.
-    named_quorum = _convert("quorumPercentage", fields, plain_uint64) or 0
-    named_buffer = _convert("quorumPercentageBuffer", fields, plain_uint64) or 0
-    quorum, buffer = percentages(named_quorum, named_buffer)
+    quorum_field = _convert("quorumPercentage", fields, plain_uint64) or 0
+    buffer_field = _convert("quorumPercentageBuffer", fields, plain_uint64) or 0
+    quorum, buffer = percentages(quorum_field, buffer_field)
     tx_id = decode_id("txHash", tx_hash, MalformedTransactionHash)
     height = None
     if "pChainHeight" in fields:
@@ -249,7 +249,7 @@ def parse_l1_query(
         registration_tx_id=registration_tx_id,
         justification=justification,
         timeout_s=_convert("timeoutSeconds", fields, _seconds),
-        is_default_quorum=not named_quorum,
+        is_default_quorum=not quorum_field,
     )
     destination = fields.get("destinationBlockchainId")
     wants_report = _convert("report", fields, plain_flag) or False

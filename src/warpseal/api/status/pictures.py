@@ -130,7 +130,7 @@ def draw_forecast(row: ForecastStatus) -> ForecastPicture:
     """Return the picture of a forecast that has losses."""
     start, total = _unix_s(row.as_of), int(row.total_weight) or 1
     ends = [_unix_s(loss.at) for loss in row.losses]
-    span = max(1, _last_shown(row, start, ends) - start) * 1.1
+    span = max(1, _last_loss_at(row, start, ends) - start) * 1.1
     weights = [int(row.active_weight), *(int(loss.active_weight) for loss in row.losses)]
     needs = [int(row.required_weight), *(int(loss.required_weight) for loss in row.losses)]
     steps = [0.0, *(_WIDTH * (end - start) / span for end in ends)]
@@ -151,7 +151,7 @@ def draw_forecast(row: ForecastStatus) -> ForecastPicture:
     )
 
 
-def _last_shown(row: ForecastStatus, start: float, ends: list[float]) -> float:
+def _last_loss_at(row: ForecastStatus, start: float, ends: list[float]) -> float:
     """Return when the last loss of the picture comes.
 
     What comes long after the end of the quorum would squeeze what comes before it.

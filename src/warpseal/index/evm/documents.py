@@ -218,7 +218,7 @@ class DocumentWriter:
         Tokens without a key are skipped.
         """
         reindex = int(RequestKind.REINDEX)
-        shown_token = int(RequestKind.SHOWN_TOKEN)
+        token_request = int(RequestKind.SHOWN_TOKEN)
         with self._session.adding() as connection:
             by_key = _by_key(connection, documents)
             before = {
@@ -231,7 +231,7 @@ class DocumentWriter:
             ]
             bulk.upsert(connection, DOCUMENTS, rows)
             bulk.delete(connection, MINTED, list(by_key))
-            bulk.delete_pairs(connection, REQUESTS, [(shown_token, key) for key in by_key])
+            bulk.delete_pairs(connection, REQUESTS, [(token_request, key) for key in by_key])
             # A request that came after the attempt began is for a later outcome.
             waiting = bulk.run(connection, _WAITING_REQUESTS, by_key, reindex)
             done = [

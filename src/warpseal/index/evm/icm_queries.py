@@ -418,7 +418,7 @@ def icm_page(
     bounds = _page_bounds(session, state, chain, query, before)
     stuck: Sequence[_StuckRange] = ()
     if query.is_stuck is not None:
-        stuck = _stuck_ranges(session, state, query.known_since)
+        stuck = _stuck_ranges(session, state, query.indexed_since)
     sizes, read_to = _PageReader(session, query, chain, bounds, limit, stuck).read()
     keys = sorted((key for key in sizes if key >= read_to), reverse=True)
     if len(keys) > limit:

@@ -110,7 +110,7 @@ class IcmQuery(Struct, frozen=True):
     times: range of the times of blocks.
     indexed: the chains whose own indexes have their sends.
     status, is_stuck: state of the messages; None: messages of every state.
-    known_since: the time from which on the receives of each destination are indexed; needed only
+    indexed_since: the time from which on the receives of each destination are indexed; needed only
         for `is_stuck`.
     """
 
@@ -124,7 +124,7 @@ class IcmQuery(Struct, frozen=True):
     indexed: frozenset[ChainID] = frozenset()
     status: IcmStatus | None = None
     is_stuck: bool | None = None
-    known_since: Mapping[ChainID, int] = field(default_factory=dict)
+    indexed_since: Mapping[ChainID, int] = field(default_factory=dict)
 
 
 class IcmPosition(NamedTuple):

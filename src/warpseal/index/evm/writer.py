@@ -88,7 +88,7 @@ class EvmIndexWriter:
         self._engine = engine
         self._now = now
         self._capacity = min(
-            settings.known_addresses, settings.cache_bytes // _CACHE_BYTES_PER_ENTRY
+            settings.cached_addresses, settings.cache_bytes // _CACHE_BYTES_PER_ENTRY
         )
         self._recent_rows = min(
             settings.recent_outputs, settings.cache_bytes // _CACHE_BYTES_PER_RECENT_ROW

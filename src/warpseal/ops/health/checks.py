@@ -523,8 +523,8 @@ def _clock_findings(peers_offset_s: float | None, tolerance_s: float) -> Iterato
         yield Finding(Grade.BAD, text, "set it right (NTP)")
     else:
         # A sum with 0.0 is never -0.0.
-        shown_s = round(offset_s, 1) + 0.0
-        text = f"this machine's clock is {shown_s:+.1f} s from its peers' median"
+        rounded_s = round(offset_s, 1) + 0.0
+        text = f"this machine's clock is {rounded_s:+.1f} s from its peers' median"
         yield Finding(Grade.GOOD, text)
 
 

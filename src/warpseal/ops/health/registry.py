@@ -57,7 +57,7 @@ CheckFunction = Callable[[], CheckOutcome | Awaitable[CheckOutcome]]
 """Runs a check once. An exception counts as a failure."""
 
 
-def not_shown() -> CheckOutcome:
+def run_nothing() -> CheckOutcome:
     """Stand for the run of a check that `/ext/health` does not show."""
     return CheckOutcome()
 
@@ -102,7 +102,7 @@ class HealthCheck(Struct, frozen=True):
     """
 
     name: str
-    run: CheckFunction = not_shown
+    run: CheckFunction = run_nothing
     tags: frozenset[str] = frozenset()
     is_startup: bool = False
     latches: bool = False
@@ -211,7 +211,7 @@ class HealthRegistry:
             if check.name in self._checks:
                 raise ValueError(f"there is a health check {check.name} already")
             self._checks[check.name] = check
-            if check.run is not not_shown:
+            if check.run is not run_nothing:
                 self._results[check.name] = NOT_RUN
         self._triggered.set()
 
