@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import uvloop
 
+from benchmarks.evm_node import OK, HttpConnection
 from tests.chains.evm.icm_logs import message_blocks
 from tests.chains.exchanges import lines
 from tests.indexer.evm_chains import ServedChain, dense_blocks, nft_blocks, transfer_blocks
@@ -54,7 +55,6 @@ _DOCUMENT: Final = (
     b'"attributes":'
     b'[{"trait_type":"Background","value":"Blue"},{"trait_type":"Level","value":7,"max_value":100}]}'
 )
-_HEAD: Final = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
 class IndexedNode:
@@ -81,31 +81,31 @@ class IndexedNode:
     def respond(self, path: bytes, body: bytes) -> tuple[bytes, bytes]:
         """Return the status line and the body of the response to a request."""
         if (node := self._nodes.get(path)) is not None:
-            return b"200 OK", node.reply_to(body)
+            return OK, node.reply_to(body)
         if path.startswith(b"/nft/"):
-            return b"200 OK", _DOCUMENT % (path[5:], path[5:])
+            return OK, _DOCUMENT % (path[5:], path[5:])
         match path:
             case b"/bench/open":
                 for node in self._nodes.values():
                     node.tip = None
-                return b"200 OK", b"{}"
+                return OK, b"{}"
             case b"/bench/shut":
                 self._shut()
-                return b"200 OK", b"{}"
+                return OK, b"{}"
             case b"/bench/hide":
                 for node in self._nodes.values():
                     node.tip = 0
                     node.heights.clear()
-                return b"200 OK", b"{}"
+                return OK, b"{}"
             case b"/bench/height":
-                return b"200 OK", b"%d" % max(
+                return OK, b"%d" % max(
                     max(node.heights, default=0) for node in self._nodes.values()
                 )
         call = json.loads(body) if body else {}
         result = self._other.get(call.get("method", ""))
         if result is None:
             return b"404 Not Found", b"{}"
-        return b"200 OK", b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (
+        return OK, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (
             json.dumps(call["id"]).encode(),
             result,
         )
@@ -125,42 +125,10 @@ class IndexedNode:
             node.tip = max((height for height in node.heights if height <= node.height), default=0)
 
 
-class Connection(asyncio.Protocol):
-    """One client: requests with a Content-Length, one after another."""
-
-    def __init__(self, node: IndexedNode) -> None:
-        self._node = node
-        self._buffer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport for responses."""
-        self._transport: Any = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Answer every complete request."""
-        self._buffer += data
-        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            head = self._buffer[:end]
-            length = _content_length(head)
-            if len(self._buffer) < end + 4 + length:
-                return
-            body, self._buffer = (
-                self._buffer[end + 4 : end + 4 + length],
-                self._buffer[end + 4 + length :],
-            )
-            status, reply = self._node.respond(head.split(b" ", 2)[1], body)
-            self._transport.writelines([_HEAD % (status, len(reply)), reply])
-
-
-def _content_length(head: bytes) -> int:
-    at = head.lower().find(b"content-length:")
-    return 0 if at < 0 else int(head[at + 15 :].split(b"\r\n", 1)[0])
-
-
 async def serve(node: IndexedNode) -> None:
     """Answer until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(node), "0.0.0.0", 0)
+    server = await loop.create_server(lambda: HttpConnection(node.respond), "0.0.0.0", 0)
     node.port = server.sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{node.port}"
     print(

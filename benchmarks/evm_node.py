@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,7 +18,8 @@ from aiohttp import WSMsgType, web
 
 GENESIS_HASH = "0x" + "11" * 32
 SUBSCRIPTION = "0xcd0c3e8af590364c09d0fa6a1210faf5"
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+OK = b"200 OK"
+_HEAD = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _RESULTS = {
     "eth_chainId": b'"0x7a69"',
     "eth_blockNumber": b'"0x10"',
@@ -58,30 +60,36 @@ def _call_reply(call: Call) -> bytes:
     return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (bytes(call.id), result)
 
 
-class Connection(asyncio.Protocol):
-    """One client of `/rpc`: requests with a Content-Length, one after another."""
+class HttpConnection(asyncio.Protocol):
+    """One client of a node: requests one after another, by HTTP.
 
-    def __init__(self) -> None:
+    respond: returns the status line and the body of the response to a path and a body.
+    """
+
+    def __init__(self, respond: Callable[[bytes, bytes], tuple[bytes, bytes]]) -> None:
+        self._respond = respond
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport of the replies."""
+        """Store the transport of the responses."""
         self._transport: Any = transport
 
     def data_received(self, data: bytes) -> None:
         """Answer every complete request."""
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            head = self._buffer[:end].lower()
-            length = int(head[head.index(b"content-length:") + 15 :].split(b"\r\n", 1)[0])
-            if len(self._buffer) < end + 4 + length:
+            head = self._buffer[:end]
+            body_end = end + 4 + _content_length(head)
+            if len(self._buffer) < body_end:
                 return
-            body, self._buffer = (
-                self._buffer[end + 4 : end + 4 + length],
-                self._buffer[end + 4 + length :],
-            )
-            reply = respond(body)
-            self._transport.write(_HEAD % len(reply) + reply)
+            body, self._buffer = self._buffer[end + 4 : body_end], self._buffer[body_end:]
+            status, reply = self._respond(head.split(b" ", 2)[1], body)
+            self._transport.writelines([_HEAD % (status, len(reply)), reply])
+
+
+def _content_length(head: bytes) -> int:
+    at = head.lower().find(b"content-length:")
+    return 0 if at < 0 else int(head[at + 15 :].split(b"\r\n", 1)[0])
 
 
 class HeadPublisher:
@@ -121,7 +129,12 @@ class HeadPublisher:
 async def serve() -> None:
     """Answer until standard input ends."""
     loop = asyncio.get_running_loop()
-    calls = await loop.create_server(Connection, "127.0.0.1", 0, backlog=2_048)
+    calls = await loop.create_server(
+        lambda: HttpConnection(lambda _, body: (OK, respond(body))),
+        "127.0.0.1",
+        0,
+        backlog=2_048,
+    )
     publisher = HeadPublisher()
     app = web.Application()
     app.router.add_get("/ws", publisher.serve)

@@ -16,9 +16,9 @@ import msgspec
 import uvloop
 
 from benchmarks import index_chain
+from benchmarks.evm_node import OK, HttpConnection
 from tests.chains.exchanges import lines
 
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _REFUSED = b'"error":{"code":-32000,"message":"not found"}'
 
 
@@ -64,12 +64,12 @@ class Node:
                 if "result" in call:
                     self._fixed.setdefault(call["method"], json.dumps(call["result"]).encode())
 
-    def respond(self, path: bytes, body: bytes) -> bytes:
-        """Return the body of the reply to a request."""
+    def respond(self, path: bytes, body: bytes) -> tuple[bytes, bytes]:
+        """Return the status line and the body of the response to a request."""
         call = _CALL.decode(body)
         if isinstance(call, list):
-            return b"[" + b",".join(self._call_reply(path, item) for item in call) + b"]"
-        return self._call_reply(path, call)
+            return OK, b"[" + b",".join(self._call_reply(path, item) for item in call) + b"]"
+        return OK, self._call_reply(path, call)
 
     def _call_reply(self, path: bytes, call: Call) -> bytes:
         result = self._result(path, call)
@@ -98,38 +98,10 @@ class Node:
         return self._fixed.get(call.method)
 
 
-class Connection(asyncio.Protocol):
-    """One client: requests with a Content-Length, one after another."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._held = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport for responses."""
-        self._transport: Any = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Answer every complete request."""
-        self._held += data
-        while (end := self._held.find(b"\r\n\r\n")) >= 0:
-            head = self._held[:end]
-            at = head.lower().index(b"content-length:") + 15
-            length = int(head[at:].split(b"\r\n", 1)[0])
-            if len(self._held) < end + 4 + length:
-                return
-            body, self._held = (
-                self._held[end + 4 : end + 4 + length],
-                self._held[end + 4 + length :],
-            )
-            response = self._node.respond(head.split(b" ", 2)[1], body)
-            self._transport.write(_HEAD % len(response) + response)
-
-
 async def serve(node: Node) -> None:
     """Answer until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(node), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: HttpConnection(node.respond), "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 

@@ -95,28 +95,21 @@ def _effects(flow: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
     unsigned = tx.unsigned
     consumed: tuple[Consumed, ...] = ()
     emitted: tuple[LedgerOutput, ...] = ()
+    evm_inputs: tuple[AtomicEvmInput, ...] = ()
+    evm_outputs: tuple[AtomicEvmOutput, ...] = ()
     if isinstance(unsigned, ImportTx):
         source, destination = unsigned.source_chain_id, flow.chain_id
         consumed = flow.consume(tx, unsigned.imported_inputs, source, 0)
-        burned = flow.burned(tx, consumed, unsigned.outputs)
-        return CTxEffects(
-            tx,
-            flow.height,
-            position,
-            consumed,
-            emitted,
-            source,
-            destination,
-            (),
-            unsigned.outputs,
-            burned,
+        evm_outputs = unsigned.outputs
+        burned = flow.burned(tx, consumed, evm_outputs)
+    else:
+        source, destination = flow.chain_id, unsigned.destination_chain_id
+        evm_inputs = unsigned.inputs
+        emitted = tuple(
+            build_transfer_output(tx.id, index, output, source, destination)
+            for index, output in enumerate(unsigned.exported_outputs)
         )
-    source, destination = flow.chain_id, unsigned.destination_chain_id
-    emitted = tuple(
-        build_transfer_output(tx.id, index, output, source, destination)
-        for index, output in enumerate(unsigned.exported_outputs)
-    )
-    burned = flow.burned(tx, unsigned.inputs, emitted)
+        burned = flow.burned(tx, evm_inputs, emitted)
     return CTxEffects(
         tx,
         flow.height,
@@ -125,7 +118,7 @@ def _effects(flow: UtxoFlow, tx: AtomicTx, position: int) -> CTxEffects:
         emitted,
         source,
         destination,
-        unsigned.inputs,
-        (),
+        evm_inputs,
+        evm_outputs,
         burned,
     )

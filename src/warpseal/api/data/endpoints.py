@@ -205,6 +205,12 @@ _CHAIN_NAME: Final = "base58-check or hex blockchain id, EVM chain id or alias."
 _MESSAGE_NETWORK: Final = replace(
     NETWORK, description="Only messages of this network: mainnet, fuji or testnet."
 )
+_ICM_PAGE: Final = PageBody(
+    "messages",
+    ("api.data.bodies:IcmMessage",),
+    "IcmMessages",
+    "A page of ICM messages, newest first.",
+)
 
 EVENT_FILTERS: Final = (
     Parameter("types", "event types", "Only events of these types, repeated or comma-separated."),
@@ -638,14 +644,7 @@ _ICM_ENDPOINTS: Final = (
             END_TIMESTAMP,
             *PAGED,
         ),
-        bodies=(
-            PageBody(
-                "messages",
-                ("api.data.bodies:IcmMessage",),
-                "IcmMessages",
-                "A page of ICM messages, newest first.",
-            ),
-        ),
+        bodies=(_ICM_PAGE,),
         handler="api.data.icm_endpoints:list_messages",
         needs=("obstacles",),
         units=100,
@@ -668,14 +667,7 @@ _ICM_ENDPOINTS: Final = (
         path="/v1/icm/addresses/{address}/messages",
         summary="ICM messages that an address sent or received, newest first.",
         parameters=(_MESSAGE_NETWORK, START_TIMESTAMP, END_TIMESTAMP, *PAGED),
-        bodies=(
-            PageBody(
-                "messages",
-                ("api.data.bodies:IcmMessage",),
-                "IcmMessages",
-                "A page of ICM messages, newest first.",
-            ),
-        ),
+        bodies=(_ICM_PAGE,),
         handler="api.data.icm_endpoints:list_messages",
         needs=("obstacles",),
         units=100,
