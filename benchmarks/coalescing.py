@@ -22,8 +22,9 @@ REQUESTS_AIM = Aim(1.0)
 
 def run(quick: bool) -> Report:
     """Compare the AppRequests of one request with those of many equal requests at once."""
+    validators = QUICK_VALIDATORS if quick else VALIDATORS
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
-        return asyncio.run(_measure(QUICK_VALIDATORS if quick else VALIDATORS, Path(folder), quick))
+        return asyncio.run(_measure(validators, Path(folder), quick))
 
 
 async def _measure(validators: int, folder: Path, quick: bool) -> Report:

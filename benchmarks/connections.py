@@ -47,8 +47,9 @@ class Connected:
 
 def run(quick: bool) -> Report:
     """Measure two starts of the daemon: without remembered addresses, and again with them."""
+    validators = QUICK_VALIDATORS if quick else VALIDATORS
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
-        return asyncio.run(_measure(QUICK_VALIDATORS if quick else VALIDATORS, Path(folder), quick))
+        return asyncio.run(_measure(validators, Path(folder), quick))
 
 
 async def _measure(validators: int, folder: Path, quick: bool) -> Report:

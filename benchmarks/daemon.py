@@ -106,9 +106,9 @@ class Daemon:
         async with self.http.get(self.api + "/ready") as response:
             subnets = (await response.json()).get("subnets", [])
         totals = [(int(item["connectedWeight"]), int(item["totalWeight"])) for item in subnets]
-        return min(
-            (100 * connected / total if total else 0.0 for connected, total in totals), default=0.0
-        )
+        if not all(total for _, total in totals):
+            return 0.0
+        return min((100 * connected / total for connected, total in totals), default=0.0)
 
     async def connected(self, percent: float = 100) -> float:
         """Wait until so much of the weight is connected; return the seconds since the daemon was

@@ -98,8 +98,9 @@ async def _measure(
     batch: bytes | None,
 ) -> Report:
     seconds = QUICK_TURN_S if quick else TURN_S
+    turns = QUICK_TURNS if quick else TURNS
     async with sides as started:
-        measured = partial(_in_turns, started.sides, QUICK_TURNS if quick else TURNS)
+        measured = partial(_in_turns, started.sides, turns)
         one = await measured(partial(_again, call, 1, seconds))
         many = await measured(partial(_again, call, CLIENTS, seconds))
         rate = PACE * quantile(many[FRONT].rate, 0.5)

@@ -40,7 +40,8 @@ def run(quick: bool) -> Report:
         arguments = [word for _ in range(chains) for word in ("--chain", f"transfers:{BLOCKS}")]
         with running(arguments, folder / "node.log", module="benchmarks.evm_index_node") as node:
             figures = uvloop.run(_watch(node, folder / "data", quick=quick))
-        figures += uvloop.run(_measure_both(folder, settle_s=QUICK_SETTLE_S if quick else SETTLE_S))
+        settle_s = QUICK_SETTLE_S if quick else SETTLE_S
+        figures += uvloop.run(_measure_both(folder, settle_s=settle_s))
     notes = (
         (
             f"{chains} chains with an index each; metadata `asked`, traces `auto`, the other"
@@ -53,6 +54,9 @@ def run(quick: bool) -> Report:
 
 async def _watch(node: Process, folder: Path, *, quick: bool) -> tuple[Figure, ...]:
     facts = json.loads(node.ready_line)
+    settle_s, window_s = SETTLE_S, WINDOW_S
+    if quick:
+        settle_s, window_s = QUICK_SETTLE_S, QUICK_WINDOW_S
     with indexer(facts, folder, index={}) as process:
         began = time.perf_counter()
         async with AsyncExitStack() as stack:
@@ -60,9 +64,9 @@ async def _watch(node: Process, folder: Path, *, quick: bool) -> tuple[Figure, .
                 index = await stack.enter_async_context(evm_index(folder, chain_id))
                 await until_height(index, BLOCKS, process)
         caught_up_s = time.perf_counter() - began
-        await asyncio.sleep(QUICK_SETTLE_S if quick else SETTLE_S)
+        await asyncio.sleep(settle_s)
         began, cpu_s = time.perf_counter(), process.cpu_s()
-        await asyncio.sleep(QUICK_WINDOW_S if quick else WINDOW_S)
+        await asyncio.sleep(window_s)
         share = (process.cpu_s() - cpu_s) / (time.perf_counter() - began)
         memory = process.rss_bytes() / 10**6
     chains = len(facts["chains"])

@@ -45,9 +45,10 @@ _GAS_PRICE: Final = 25 * 10**9
 class MadeUpNfts:
     """A sequence of blocks.
 
-    contracts, holders: all so far, the busiest first. hashes: of some blocks.
-
-    next_ids: the number of tokens of each contract so far. transfers: number so far.
+    contracts, holders: addresses in the blocks so far, the busiest first.
+    hashes: the hashes of some blocks.
+    next_ids: the number of tokens of each contract so far.
+    transfers: the number of transfers so far.
     """
 
     def __init__(self, seed: int = 1) -> None:
@@ -142,7 +143,8 @@ class MadeUpNfts:
 class MadeUpMessages:
     """ICM messages between two chains, each received in the next block.
 
-    accounts: the busiest first. ids: of some.
+    accounts: senders and recipients, the busiest first.
+    ids: the ids of some messages.
     """
 
     def __init__(self, seed: int = 1) -> None:

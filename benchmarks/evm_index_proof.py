@@ -145,7 +145,8 @@ def run(quick: bool) -> Report:
     """Index chains with and without the proof; read a large block while a heartbeat runs."""
     figures: list[Figure] = []
     for txs, logs, blocks in _KINDS:
-        figures += _measure(txs, logs, max(50, blocks // _QUICK_PART) if quick else blocks)
+        count = max(50, blocks // _QUICK_PART) if quick else blocks
+        figures += _measure(txs, logs, count)
     figures += _measure_holds()
     notes = (
         (

@@ -137,6 +137,8 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
     best, floor = min(runs, key=lambda item: item.took_s), min(floors, key=lambda item: item.took_s)
     items = blocks * kind.items
     aim = None if kind.aim is None else Aim(kind.aim, at_least=True)
+    ratio_aim = None if aim is None or kind.has_holders else Aim(1.5)
+    item = kind.unit.split("/")[0].removesuffix("s")
     return [
         Figure(f"{kind.name}: indexed", items / best.took_s, kind.unit, aim),
         Figure(
@@ -147,7 +149,7 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
             f"{kind.name}: time of indexing by that of downloading and parsing",
             best.took_s / floor.took_s,
             "x",
-            Aim(1.5) if kind.aim and not kind.has_holders else None,
+            ratio_aim,
         ),
         Figure(
             f"{kind.name}: processor time by that of downloading and parsing",
@@ -163,7 +165,7 @@ def _measure(kind: Kind, blocks: int) -> list[Figure]:
         Figure(
             f"{kind.name}: store",
             size / items,
-            f"bytes/{kind.unit.split('/')[0].removesuffix('s')}",
+            f"bytes/{item}",
         ),
     ]
 
@@ -177,13 +179,14 @@ def indexer(
     index: the `index` object of each entry.
     keys: more keys of the configuration, with underscores.
     """
+    index = _INDEXED if index is None else index
     folder.mkdir(parents=True, exist_ok=True)
     endpoint = {"base-url": facts["url"]}
     entries = [
         {
             "blockchain-id": chain_id,
             "rpc": [f"{facts['url']}/ext/bc/{chain_id}/rpc"],
-            "index": dict(_INDEXED) if index is None else index,
+            "index": index,
         }
         for chain_id in facts["chains"]
     ]

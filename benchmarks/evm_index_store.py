@@ -89,7 +89,7 @@ class WriteRun:
     def rate(self, begin: float, end: float, clock: int = 1) -> float:
         """Return transfers a second between two parts of the chain, 0 to 1.
 
-        clock: 2 for processor time.
+        clock: place of the seconds in a point: 1 for time that passed, 2 for processor time.
         """
         chosen = [
             point
@@ -101,7 +101,8 @@ class WriteRun:
 
 def run(quick: bool) -> Report:
     """Write a chain and read its pages."""
-    return measure(QUICK if quick else FULL)
+    size = QUICK if quick else FULL
+    return measure(size)
 
 
 def measure(transfers: int, url: str = "") -> Report:

@@ -76,7 +76,8 @@ def p_blocks(count: int) -> Iterator[PBlock]:
     )
     parent = first_block.block.id
     for height in range(1, count + 1):
-        unspent, tx = _p_transfer(unspent, asset_id, height, c_chain if height % 10 == 0 else None)
+        destination = c_chain if height % 10 == 0 else None
+        unspent, tx = _p_transfer(unspent, asset_id, height, destination)
         block = PBlock.build("BanffStandardBlock", parent, height, STARTED_S + height, (tx,))
         parent = block.id
         yield block

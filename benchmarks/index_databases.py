@@ -132,7 +132,8 @@ KINDS: Final = (
 
 def run(quick: bool) -> Report:
     """Write a chain of each kind."""
-    return measure(QUICK if quick else FULL)
+    size = QUICK if quick else FULL
+    return measure(size)
 
 
 def measure(items: int, url: str = "") -> Report:

@@ -68,7 +68,8 @@ _TXS_A_BLOCK = (1, 1, 2, 3)
 class MadeUpChain:
     """A sequence of blocks.
 
-    addresses: all used so far, the busiest first. blockchains: all created so far.
+    addresses: the addresses in the blocks so far, the busiest first.
+    blockchains: the blockchains that were created so far.
     """
 
     def __init__(self, seed: int = 1) -> None:
@@ -350,6 +351,8 @@ def _period(
     owner: OutputOwners,
     shares: int | None,
 ) -> StakingPeriod:
+    is_delegation = shares is None
+    delegation_owner = None if is_delegation else owner
     return StakingPeriod(
         tx_id=tx_id,
         subnet_id=PRIMARY_NETWORK,
@@ -357,11 +360,11 @@ def _period(
         start_s=start_s,
         end_s=end_s,
         weight=weight,
-        is_delegation=shares is None,
+        is_delegation=is_delegation,
         shares=shares,
         potential_reward=weight // 100 + 1,
         stake_asset_id=AVAX,
         validation_owner=owner,
-        delegation_owner=None if shares is None else owner,
+        delegation_owner=delegation_owner,
         signer=None,
     )

@@ -159,8 +159,9 @@ def floor(url: str, count: int, *, by_range: bool) -> float:
 
 
 async def _download(url: str, count: int, *, by_range: bool) -> float:
-    bodies = iter(_range_requests(count) if by_range else _single_requests(count))
-    target = url + ("/ext/index/P/block" if by_range else "/ext/bc/P")
+    bodies, target = iter(_single_requests(count)), f"{url}/ext/bc/P"
+    if by_range:
+        bodies, target = iter(_range_requests(count)), f"{url}/ext/index/P/block"
     async with aiohttp.ClientSession() as session:
 
         async def work() -> None:

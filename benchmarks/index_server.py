@@ -118,9 +118,8 @@ def build_needs() -> EndpointNeeds:
 async def serve_data_api(needs: EndpointNeeds, *, has_grpc: bool = False) -> None:
     """Print the URL, and the address of gRPC if it is served; then answer until SIGTERM."""
     # Clients name addresses of their own, since each one may have only some listeners.
-    api_settings = ApiSettings(
-        "127.0.0.1", 0, trusted_proxies=(ip_network("127.0.0.1"),) if has_grpc else ()
-    )
+    proxies = (ip_network("127.0.0.1"),) if has_grpc else ()
+    api_settings = ApiSettings("127.0.0.1", 0, trusted_proxies=proxies)
     data_settings, metrics = DataApiSettings(), Metrics()
     signing, data = StartupGate[SigningService](), StartupGate[EndpointNeeds]()
     data_api = DataApi(data, api_settings, data_settings)

@@ -36,7 +36,7 @@ from warpseal.follow.blocks import RawBlock
 from warpseal.index.database import index_url, reading_index, writing_index
 from warpseal.index.index import Index
 from warpseal.index.read_session import ReadSession
-from warpseal.index.records import PRecord
+from warpseal.index.records import PRecord, Record
 from warpseal.index.settings import IndexSettings
 from warpseal.index.validator_sets import read_all_members
 from warpseal.index.writer import IndexWriter
@@ -221,11 +221,12 @@ def _index(blocks: Sequence[bytes], folder: Path, *, has_sets: bool) -> None:
     writer = IndexWriter(writing_index(index_url(settings, folder), settings), PARAMS, settings)
     if not has_sets:
         write = writer.write
-        writer.write = lambda records, *rest, **more: write(  # type: ignore[method-assign]
-            [_without_sets(record) for record in records if isinstance(record, PRecord)],
-            *rest,
-            **more,
-        )
+
+        def write_without_sets(records: Sequence[Record], *rest: Any, **more: Any) -> Any:
+            p_records = [record for record in records if isinstance(record, PRecord)]
+            return write([_without_sets(record) for record in p_records], *rest, **more)
+
+        writer.write = write_without_sets  # type: ignore[method-assign]
     history = History(SEED)
     work = PChainProcessor(writer, PARAMS, history.genesis, IndexerSettings())
     assert work.resume() is None

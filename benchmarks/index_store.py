@@ -64,7 +64,7 @@ class WriteRun:
     def rate(self, begin: float, end: float, clock: int = 1) -> float:
         """Return transactions a second between two parts of the chain, 0 to 1.
 
-        clock: 2 for processor time.
+        clock: place of the seconds in a point: 1 for time that passed, 2 for processor time.
         """
         chosen = [point for point in self.points if begin * self.txs <= point[0] <= end * self.txs]
         return (chosen[-1][0] - chosen[0][0]) / max(chosen[-1][clock] - chosen[0][clock], 1e-9)
@@ -72,7 +72,8 @@ class WriteRun:
 
 def run(quick: bool) -> Report:
     """Write a chain and query it."""
-    return measure(QUICK if quick else FULL)
+    size = QUICK if quick else FULL
+    return measure(size)
 
 
 def measure(txs: int, url: str = "") -> Report:

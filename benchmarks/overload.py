@@ -154,8 +154,9 @@ def _figures(at: str, burst: Burst, *, fits: bool) -> list[Figure]:
     success_s, refused_s = burst.latencies_s(200), burst.latencies_s(503)
     others = {response.status for response in burst.responses} - {200, 503}
     waits_s = [response.retry_after_s for response in burst.responses if response.status == 503]
+    all_aim = ALL_AIM if fits else None
     figures = [
-        Figure(at + "answered", burst.percent(200), "%", ALL_AIM if fits else None),
+        Figure(at + "answered", burst.percent(200), "%", all_aim),
         Figure(at + "late", burst.percent(*others), "%", LATE_AIM),
         Figure(at + "answered: latency p50", quantile(success_s, 0.5), "s"),
         Figure(at + "answered: latency p99", quantile(success_s, 0.99), "s"),

@@ -41,8 +41,9 @@ class Turn:
 
 def run(quick: bool) -> Report:
     """Decode blocks in tasks and threads, with the profiler and without, turn by turn."""
+    turns = QUICK_TURNS if quick else TURNS
     with tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder:
-        plain, profiled = run_on_loop(_turns(QUICK_TURNS if quick else TURNS, Path(folder)))
+        plain, profiled = run_on_loop(_turns(turns, Path(folder)))
     own = sum(turn.own_s for turn in profiled) / sum(turn.cpu_s for turn in profiled)
     pairs = [on.cpu_s / off.cpu_s - 1 for off, on in zip(plain, profiled, strict=True)]
     figures = (

@@ -30,7 +30,8 @@ class Aim:
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self) -> str:
-        return f"{'>=' if self.at_least else '<='} {self.bound:g}"
+        sign = ">=" if self.at_least else "<="
+        return f"{sign} {self.bound:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class Report:
     def write(self, folder: Path = RESULTS_DIR) -> Path:
         """Write the report as JSON, with the machine and the time it is from; return the file."""
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{self.benchmark}{'-quick' if self.quick else ''}.json"
+        suffix = "-quick" if self.quick else ""
+        file = folder / f"{self.benchmark}{suffix}.json"
         file.write_text(
             json.dumps({**asdict(self), **_environment()}, indent=2, default=str) + "\n"
         )
@@ -80,7 +82,8 @@ def violations_figure(count: int) -> Figure:
 
 def print_report(report: Report) -> None:
     """Print the figures of one benchmark, then its notes."""
-    print(f"\n{report.benchmark}{' (quick: too small to be judged)' if report.quick else ''}")
+    remark = " (quick: too small to be judged)" if report.quick else ""
+    print(f"\n{report.benchmark}{remark}")
     _print_rows(report.figures, judge=not report.quick)
     for note in report.notes:
         print(f"  · {note}")
@@ -98,13 +101,11 @@ def _print_rows(figures: Iterable[Figure], benchmark: str = "", *, judge: bool) 
     for figure in figures:
         aim = f"aim {figure.aim}" if figure.aim else ""
         name = f"{benchmark}: {figure.name}" if benchmark else figure.name
-        print(
-            f"  {name:86} {_shown(figure.value):>9} {figure.unit:5} {aim:12}"
-            f" {figure.verdict if judge else ''}"
-        )
+        verdict = figure.verdict if judge else ""
+        print(f"  {name:86} {_round(figure.value):>9} {figure.unit:5} {aim:12} {verdict}")
 
 
-def _shown(value: float) -> str:
+def _round(value: float) -> str:
     if float(value).is_integer():
         return f"{value:.0f}"
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

@@ -266,9 +266,12 @@ def growth_figures(life: Sequence[Usage]) -> list[Figure]:
     """
     is_judged = len(life) * SAMPLE_S >= SHORTEST_LIFE_S
     figures = []
-    parts = (("memory", "MiB", MEBIBYTE, MEMORY_MARGIN), ("files", "", 1, FILES_MARGIN))
-    for resource, unit, scale, margin in parts:
-        values = [sample.memory_bytes if resource == "memory" else sample.files for sample in life]
+    memory, files = [sample.memory_bytes for sample in life], [sample.files for sample in life]
+    parts = (
+        ("memory", memory, "MiB", MEBIBYTE, MEMORY_MARGIN),
+        ("files", files, "", 1, FILES_MARGIN),
+    )
+    for resource, values, unit, scale, margin in parts:
         aim = None
         if is_judged:
             most = GROWTH_RATIO * quantile(values, 0.5) + margin

@@ -67,10 +67,9 @@ def run(quick: bool) -> Report:
     # Installed packages are compiled; modules of a checkout are compiled at the first start, which
     # does not count.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    plan, rounds = (
-        NetworkPlan(VALIDATORS, (VALIDATORS,), 1),
-        range(QUICK_ROUNDS if quick else ROUNDS),
-    )
+    plan = NetworkPlan(VALIDATORS, (VALIDATORS,), 1)
+    count = QUICK_ROUNDS if quick else ROUNDS
+    rounds = range(count)
     costs: dict[str, list[StartCost]] = {"new data folder": [], "existing data folder": []}
     with (
         tempfile.TemporaryDirectory(prefix="warpseal-bench-") as folder,
@@ -86,7 +85,7 @@ def run(quick: bool) -> Report:
     for stage in (_IMPORTS, *_STAGES):
         share = sum(seconds[stage] for seconds in stages) / total_s
         figures.append(Figure(f"share of a start on a new data folder: {stage}", 100 * share, "%"))
-    notes = (f"the median of {len(rounds)} starts each, with compiled modules",)
+    notes = (f"the median of {count} starts each, with compiled modules",)
     return Report("start", quick, tuple(figures), notes)
 
 

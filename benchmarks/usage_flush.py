@@ -61,10 +61,8 @@ async def _measure(folder: Path, quick: bool) -> Report:
                 beside.append(await asyncio.to_thread(piece))
             flushing_s = side.process.cpu_s() - before_s
             before_s = side.process.cpu_s()
-            idle = [
-                await asyncio.to_thread(piece)
-                for _ in range(QUICK_IDLE_PIECES if quick else IDLE_PIECES)
-            ]
+            pieces = QUICK_IDLE_PIECES if quick else IDLE_PIECES
+            idle = [await asyncio.to_thread(piece) for _ in range(pieces)]
             idle_cpu_s = (side.process.cpu_s() - before_s) / len(idle)
             violations = started.violations()
     idle_p99_s, beside_p99_s = _p99_s(idle), _p99_s(beside[:-1] or beside or idle)

@@ -34,7 +34,7 @@ Sums = dict[UsageLabels, UsageTotals]
 class MadeUpUsage:
     """Sums for any number of combinations.
 
-    combinations: the number of known ones.
+    combinations: the number of distinct labels.
     """
 
     def __init__(self, seed: int, combinations: int) -> None:

@@ -27,9 +27,9 @@ class AllowedHosts:
     def allow(self, host: str) -> bool:
         """Return whether a request with this Host header is allowed."""
         name = _without_port(host)
-        return (
-            not name or ANY_HOST in self._names or name.lower() in self._names or _is_address(name)
-        )
+        if not name or ANY_HOST in self._names:
+            return True
+        return name.lower() in self._names or _is_address(name)
 
 
 def _without_port(host: str) -> str:

@@ -184,7 +184,8 @@ class IdleConnections:
     def add(self, address: str, close: Callable[[], None]) -> None:
         """Add an idle connection.
 
-        close: closes it; of the oldest one of the network it is called if there are many.
+        close: Closes the connection. It is called if the network has too many idle connections and
+            this one is the oldest.
         """
         idle = self._by_network.setdefault(client_network(address)[0], {})
         idle[close] = None
@@ -204,8 +205,9 @@ class IdleConnections:
 
 @lru_cache(_MAX_CACHED)
 def client_network(address: str) -> tuple[str, bool]:
-    """Return the network of a client address, and whether it is loopback; of IPv6, 64 bits are one
-    network.
+    """Return the network of a client address, and whether it is loopback.
+
+    An address of IPv4 is a network of its own; 64 bits of IPv6 are one network.
     """
     try:
         parsed = ip_address(address)

@@ -98,7 +98,7 @@ async def _respond_to_preflight(
 class AllowedOrigins:
     """The origins whose browser pages may read responses.
 
-    is_any: Whether pages of all origins may.
+    is_any: Whether pages of all origins may read responses.
 
     Source of truth: the node's `http-allowed-origins`: names in any case, each with at most one `*`
     for any characters.

@@ -156,7 +156,9 @@ def with_kebab_names(value: Any) -> Any:
     """Return JSON with all names of its objects in kebab-case."""
     if isinstance(value, Mapping):
         return {kebab_name(name): with_kebab_names(item) for name, item in value.items()}
-    return [with_kebab_names(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [with_kebab_names(item) for item in value]
+    return value
 
 
 def without_addresses(nodes: Iterable[DisconnectedNode]) -> tuple[DisconnectedNode, ...]:

@@ -139,9 +139,9 @@ class TooManyRequests(WarpsealError):
     retry_after_s: float = RETRY_SOON_S
 
     def __init__(self, limit: int, *, per_client: bool) -> None:
-        whose, scope = (
-            ("from this client's network", "client") if per_client else ("in all", "daemon")
-        )
+        whose, scope = "in all", "daemon"
+        if per_client:
+            whose, scope = "from this client's network", "client"
         text = f"{limit} requests are in flight {whose}, which is the limit; try again shortly"
         super().__init__(text, limit=limit, scope=scope)
 

@@ -61,7 +61,7 @@ class EventStreams:
         """Return the response with a stream; it raises TooManyRequests if there are too many.
 
         next_events: waits for events and returns them as they are sent, or nothing; it may be
-            cancelled and called again. A WarpsealError of it ends the stream.
+            cancelled and called again. A WarpsealError that it raises ends the stream.
         heartbeat: returns a part without an event, which is sent first.
         """
         response = Response(headers=_HEADERS, media_type="text/event-stream")

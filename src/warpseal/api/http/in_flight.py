@@ -14,7 +14,8 @@ class InFlight:
     """Counts requests; lets no more in than `limit` in all and `limit_per_client` from one network.
 
     A network is that of rate limits: an address of IPv4, 64 bits of IPv6.
-    is_fair: beyond `limit` a network is let in up to its part of it, so that no others keep it out.
+    is_fair: Beyond `limit` each network still has its part of the limit, so that other networks
+        cannot keep it out.
     """
 
     def __init__(self, limit: int, limit_per_client: int, *, is_fair: bool = False) -> None:

@@ -87,13 +87,11 @@ class EncodedBody:
             headers["etag"] = self.tag
             if _matches(request.headers.get("if-none-match", ""), self.tag):
                 return Response(status_code=304, headers=headers)
-        if len(self.plain) < COMPRESSED_FROM_BYTES or not accepts_gzip(
-            request.headers.get("accept-encoding", "")
-        ):
+        takes_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+        if len(self.plain) < COMPRESSED_FROM_BYTES or not takes_gzip:
             return Response(self.plain, 200, headers, media_type)
-        return Response(
-            await self._compress(), 200, {**headers, "content-encoding": "gzip"}, media_type
-        )
+        headers["content-encoding"] = "gzip"
+        return Response(await self._compress(), 200, headers, media_type)
 
     async def _compress(self) -> bytes:
         async with self._lock:

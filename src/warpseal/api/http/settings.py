@@ -75,11 +75,11 @@ def _optional_url(value: Any, path: str) -> str:
 class ApiSettings(Settings, frozen=True):
     """Durations in seconds. The default rate limits are the hosted service's.
 
-    api_host: an address or a name of this machine, of all ports. The default is all interfaces, as
-        in the reference, so that clients on other machines keep working with its config file. "::"
-        is all interfaces of IPv6 and IPv4.
-    receive_timeout_s: absolute time for a whole request to arrive, from its first byte (the first
-        request of a connection: from the opening).
+    api_host: an address or a name of this machine, on which all ports listen. The default is all
+        interfaces, as in the reference, so that clients on other machines keep working with its
+        config file. "::" is all interfaces of IPv6 and IPv4.
+    receive_timeout_s: time in which a whole request must arrive. It begins with the first byte of
+        the request; for the first request of a connection, when the connection opens.
     keep_alive_s: idle time of a connection; longer than load balancers keep it.
     network_names: names that the `/v1` paths serve; empty: those of the network id.
     """

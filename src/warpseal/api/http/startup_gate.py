@@ -40,7 +40,7 @@ class StartupGate(Generic[S]):
     async def wait(self, timeout_s: float | None = None) -> S:
         """Return the services as soon as they exist.
 
-        Raises the last reason given, or StillStarting.
+        Raises the error that `unavailable` has set, or StillStarting.
         """
         if self.services is None:
             try:
