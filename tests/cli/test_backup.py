@@ -368,7 +368,7 @@ def test_an_archive_with_changed_bytes_is_refused_or_restored_as_it_was(
 
 
 def hostile_members() -> Iterator[tuple[str, Callable[[tarfile.TarFile], None], str]]:
-    def named(
+    def build_member(
         name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = ""
     ) -> tarfile.TarInfo:
         member = tarfile.TarInfo(name)
@@ -379,17 +379,17 @@ def hostile_members() -> Iterator[tuple[str, Callable[[tarfile.TarFile], None], 
     for name in traversals:
         yield (
             f"name {name[:20]}",
-            lambda archive, name=name: add(archive, named(name, 4), b"evil"),  # type: ignore[misc]
+            lambda archive, name=name: add(archive, build_member(name, 4), b"evil"),  # type: ignore[misc]
             "no backup has",
         )
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE)
     for kind in kinds:
-        member = named("tls-key.pem", kind=kind, link="/etc/passwd")
+        member = build_member("tls-key.pem", kind=kind, link="/etc/passwd")
         yield f"kind {kind!r}", lambda archive, member=member: add(archive, member), "no backup has"  # type: ignore[misc]
-    yield "twice", lambda archive: add(archive, named("identity.pem", 4), b"evil"), "twice"
+    yield "twice", lambda archive: add(archive, build_member("identity.pem", 4), b"evil"), "twice"
     yield (
         "unlisted",
-        lambda archive: add(archive, named("tls-key.pem", 4), b"evil"),
+        lambda archive: add(archive, build_member("tls-key.pem", 4), b"evil"),
         "not those that it lists",
     )
 

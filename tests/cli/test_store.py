@@ -288,24 +288,26 @@ def test_store_commands_find_the_store_as_the_daemon_does(
     create_filled_store(f"sqlite:///{data}/5/store.db")
     create_filled_store(f"sqlite:///{other}")
 
-    def shown(*arguments: str) -> str:
+    def read_store_url(*arguments: str) -> str:
         assert store("info", "--json", *arguments) == 0
         text: str = json.loads(capsys.readouterr().out)["store"]
         return text
 
-    assert shown("--data-dir", str(data)).endswith("/data/5/store.db")
-    assert shown("--config", str(config)).endswith("/data/5/store.db")
-    assert shown("--config", str(config), "--store-url", f"sqlite:///{other}").endswith("other.db")
+    assert read_store_url("--data-dir", str(data)).endswith("/data/5/store.db")
+    assert read_store_url("--config", str(config)).endswith("/data/5/store.db")
+    assert read_store_url("--config", str(config), "--store-url", f"sqlite:///{other}").endswith(
+        "other.db"
+    )
     monkeypatch.setenv("WARPSEAL_STORE_URL", f"sqlite:///{other}")
-    assert shown().endswith("other.db")
-    assert shown("--config", str(config)).endswith("other.db")
+    assert read_store_url().endswith("other.db")
+    assert read_store_url("--config", str(config)).endswith("other.db")
     monkeypatch.delenv("WARPSEAL_STORE_URL")
     monkeypatch.setenv("WARPSEAL_DATA_DIR", str(data))
-    assert shown().endswith("/data/5/store.db")
+    assert read_store_url().endswith("/data/5/store.db")
     create_filled_store(f"sqlite:///{data}/1/store.db")
     assert store("info") == 1
     assert "stores of networks 1, 5" in capsys.readouterr().err
-    assert shown("--network", "1").endswith("/data/1/store.db")
+    assert read_store_url("--network", "1").endswith("/data/1/store.db")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,12 @@ from tests.eventually import until
 from tests.failover.cluster import INSTALL, Cluster, Member, connect, missing_programs, new_cluster
 from tests.failover.failover import wait_for_standbys
 from tests.failover.link import Link
-from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_file
-from tests.integration.l1_daemon import count_signature_requests
+from tests.integration.daemon import (
+    AGGREGATE_PATH,
+    count_signature_requests,
+    run_network,
+    write_config_file,
+)
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import RunningCommand, start_command
 from warpseal_simnet.network import SimulatedNetwork

@@ -188,6 +188,11 @@ async def run_network(plan: Plan) -> AsyncIterator[SimulatedNetwork]:
         assert network.violations.by_kind() == {}, network.violations.latest
 
 
+def count_signature_requests(network: SimulatedNetwork) -> int:
+    """Return the number of signature requests that the validators have received."""
+    return sum(validator.counts.app_requests for validator in network.validators)
+
+
 @asynccontextmanager
 async def run_daemon(config: Config) -> AsyncIterator[Daemon]:
     """Run a daemon in this process, on this loop."""

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    Daemon,
+    Reply,
+    build_config,
+    count_signature_requests,
+    run_daemon,
+    run_network,
+)
 from tests.integration.message_verifier import VerifiedMessage, verify_signed_message
 from warpseal.warp.ids import SubnetID, ValidationID
 from warpseal_simnet.ledger import Transaction
@@ -138,11 +145,6 @@ async def run_l1_daemon(
     }
     async with run_daemon(build_config(network, folder, keys, **tuned)) as daemon:
         yield L1Daemon(network, daemon)
-
-
-def count_signature_requests(network: SimulatedNetwork) -> int:
-    """Return how many signature requests validators got so far."""
-    return sum(validator.counts.app_requests for validator in network.validators)
 
 
 def attested_message(transaction: Transaction) -> SimMessage:

@@ -66,7 +66,7 @@ def simnet_plan(*flags: str) -> Plan:
     return build_plan(parser.parse_args(["--messages", "4", *flags]))
 
 
-def shown(path: str) -> str:
+def without_names(path: str) -> str:
     """Return a path without the names of its parameters."""
     return re.sub(r"\{\w+\}", "{}", path)
 
@@ -124,15 +124,15 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
                 )
             )
             served = {
-                shown(route.path): route.methods
+                without_names(route.path): route.methods
                 for served_app in apps
                 for route in served_app.routes
                 if isinstance(route, Route)
             }
-            templates = {shown(target.template) for target in router._routes.values()}
-            assert {shown(path) for path in DOCUMENT["paths"]} == served.keys() | templates
+            templates = {without_names(target.template) for target in router._routes.values()}
+            assert {without_names(path) for path in DOCUMENT["paths"]} == served.keys() | templates
             for path, item in DOCUMENT["paths"].items():
-                methods = served.get(shown(path))
+                methods = served.get(without_names(path))
                 assert (
                     not methods
                     or {method.upper() for method in item if method != "servers"} <= methods

@@ -14,20 +14,16 @@ from tests.integration.daemon import (
     ASKED_ONCE,
     Daemon,
     build_config,
+    count_signature_requests,
     run_daemon,
     run_network,
 )
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.warp.ids import PRIMARY_NETWORK
-from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import Plan, parse_rule
 from warpseal_simnet.rpc import Outage
 
 CROWD = 200
-
-
-def asked(network: SimulatedNetwork) -> int:
-    return sum(validator.counts.app_requests for validator in network.validators)
 
 
 async def test_two_hundred_distinct_requests_at_once_are_all_answered(tmp_path: Path) -> None:
@@ -58,7 +54,7 @@ async def test_two_hundred_equal_requests_at_once_make_one_fan_out(tmp_path: Pat
         assert {reply.status for reply in replies[half:]} == {201}
         for signed in {reply.signed for reply in replies}:
             verify_signed_message(network, signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
-        assert asked(network) == 8
+        assert count_signature_requests(network) == 8
         assert network.calls["platform.getValidatorsAt"] == 1
 
 
@@ -77,7 +73,7 @@ async def test_the_log_data_of_a_message_is_the_same_request_as_the_message(tmp_
         )
         for reply in (plain, logged):
             verify_signed_message(network, reply.signed, raw, PRIMARY_NETWORK, 67)
-        assert asked(network) == 8
+        assert count_signature_requests(network) == 8
 
 
 async def test_callers_of_one_message_with_different_quorums_share_its_shares(
@@ -97,7 +93,7 @@ async def test_callers_of_one_message_with_different_quorums_share_its_shares(
             verify_signed_message(
                 network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, quorum
             )
-        assert asked(network) == 10
+        assert count_signature_requests(network) == 10
 
 
 async def test_requests_beyond_the_limit_are_refused_and_the_others_are_served(
@@ -180,7 +176,7 @@ async def test_clients_that_leave_end_only_their_own_wait(tmp_path: Path) -> Non
         replies = await asyncio.gather(*staying)
         for reply in replies:
             verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 80)
-        assert asked(network) == 10
+        assert count_signature_requests(network) == 10
         await until(lambda: cancelled(daemon, 20))
 
 
@@ -191,14 +187,14 @@ async def test_no_validator_is_asked_after_the_last_client_leaves(tmp_path: Path
         message = network.messages_of(PRIMARY_NETWORK)[0]
         clients = [asyncio.create_task(daemon.aggregate(message)) for _ in range(5)]
         await until(lambda: has_taken(daemon, 5))
-        await until(lambda: asked(network) >= 18)
+        await until(lambda: count_signature_requests(network) >= 18)
         for client in clients:
             client.cancel()
         await until(lambda: cancelled(daemon, 5))
-        before = asked(network)
+        before = count_signature_requests(network)
         # Had anybody stayed, a second asking would have come by now.
         await asyncio.sleep(1.3)
-        assert asked(network) == before
+        assert count_signature_requests(network) == before
 
 
 async def test_a_caller_with_a_short_deadline_does_not_end_the_round_of_others(
@@ -216,7 +212,7 @@ async def test_a_caller_with_a_short_deadline_does_not_end_the_round_of_others(
         )
         assert short.status == 504
         verify_signed_message(network, long.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
-        assert asked(network) == 10
+        assert count_signature_requests(network) == 10
 
 
 async def test_a_caller_that_leaves_during_a_set_fetch_does_not_end_it_for_others(

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    Daemon,
+    Reply,
+    build_config,
+    count_signature_requests,
+    run_daemon,
+    run_network,
+)
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
 from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import canonical_sort_key
@@ -83,10 +90,6 @@ def sorted_keys(network: SimulatedNetwork, subnet_id: SubnetID) -> list[bytes]:
     return sorted(
         (member.public_key for member in members if member.public_key), key=canonical_sort_key
     )
-
-
-def count_requests(network: SimulatedNetwork) -> int:
-    return sum(validator.counts.app_requests for validator in network.validators)
 
 
 async def deliver(daemon: Daemon, message: SimMessage, chain_id: ChainID, **fields: Any) -> Reply:
@@ -253,7 +256,7 @@ async def test_a_message_is_signed_again_if_the_epoch_ends_during_signing(tmp_pa
         network.build_block(idle)
         network.set_behaviour(range(4, 8), "slow=2s")
         request = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
-        await until(lambda: count_requests(network) >= 4)
+        await until(lambda: count_signature_requests(network) >= 4)
         height = network.change_weight(l1, 4, 0)
         network.build_block(idle)
         reply = await request
@@ -270,7 +273,7 @@ async def test_a_message_that_cannot_be_signed_for_the_epoch_is_signed_for_the_n
         network.build_block(idle)
         network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
         request = asyncio.create_task(deliver(daemon, l1_messages(network)[0], idle))
-        await until(lambda: count_requests(network) >= 4)
+        await until(lambda: count_signature_requests(network) >= 4)
         network.change_weight(l1, 4, 0)
         height = network.change_weight(l1, 5, 0)
         network.build_block(idle)
@@ -291,11 +294,11 @@ async def test_a_repeated_message_is_signed_again_if_the_epoch_ends(tmp_path: Pa
         # reached.
         first = await daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
         assert accepts(network, idle, first.signed)
-        requests = count_requests(network)
+        requests = count_signature_requests(network)
         request = asyncio.create_task(
             daemon.aggregate_v1(message, **fields, quorumPercentageBuffer=33)
         )
-        await until(lambda: count_requests(network) > requests)
+        await until(lambda: count_signature_requests(network) > requests)
         height = network.change_weight(l1, 4, 0)
         network.build_block(idle)
         reply = await request
@@ -317,9 +320,9 @@ async def test_a_repeated_message_that_cannot_be_signed_again_is_signed_for_the_
         message, fields = l1_messages(network)[0], {"destinationBlockchainId": id_text(idle)}
         assert accepts(network, idle, (await daemon.aggregate_v1(message, **fields)).signed)
         network.set_behaviour((4, 5), "refuse=-2/no handler+slow=2s")
-        requests = count_requests(network)
+        requests = count_signature_requests(network)
         request = asyncio.create_task(daemon.aggregate_v1(message, **fields))
-        await until(lambda: count_requests(network) > requests)
+        await until(lambda: count_signature_requests(network) > requests)
         network.change_weight(l1, 4, 0)
         height = network.change_weight(l1, 5, 0)
         network.build_block(idle)
@@ -391,7 +394,7 @@ async def test_no_advice_is_given_for_an_epoch_that_ended_before_the_response(
         request = asyncio.create_task(
             deliver(daemon, l1_messages(network)[0], idle, timeoutSeconds=3)
         )
-        await until(lambda: count_requests(network) >= 4)
+        await until(lambda: count_signature_requests(network) >= 4)
         network.change_weight(l1, 4, 0)
         height = network.change_weight(l1, 5, 0)
         network.build_block(idle)
@@ -409,7 +412,7 @@ async def test_messages_of_a_past_epoch_are_made_again_from_stored_shares(tmp_pa
         messages = l1_messages(network)
         for message in messages:
             assert (await deliver(daemon, message, idle, quorumPercentage=100)).status == 201
-        before = count_requests(network)
+        before = count_signature_requests(network)
         assert (await daemon.metrics())[METRIC] == 0
         height = network.change_weight(l1, 4, 0)
         await until_proposed(daemon, height)
@@ -425,7 +428,7 @@ async def test_messages_of_a_past_epoch_are_made_again_from_stored_shares(tmp_pa
             reply = await deliver(daemon, message, idle)
             assert accepts(network, idle, reply.signed)
             assert reply.body["report"]["pChainHeight"] == str(height)
-        assert count_requests(network) == before
+        assert count_signature_requests(network) == before
         assert (await daemon.metrics())[METRIC] == len(messages)
 
 

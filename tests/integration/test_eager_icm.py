@@ -16,8 +16,8 @@ from tests.eventually import until
 from tests.index.evm.histories import made_block
 from tests.index.evm.icm_histories import PEOPLE, RELAYERS, block_of
 from tests.index.evm.icm_rows import icm_writer
-from tests.integration.daemon import build_config, run_daemon, run_network
-from tests.integration.test_delivery import METRIC, QUICK, chain_of, count_requests
+from tests.integration.daemon import build_config, count_signature_requests, run_daemon, run_network
+from tests.integration.test_delivery import METRIC, QUICK, chain_of
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.events import index_events
 from warpseal.icm import signer
@@ -88,7 +88,7 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
             network.state.send(source, SentMessage(message.messenger, unsigned, bytes(32)))
             write(source, block_of(1, [message.sent()]))
             await until(lambda: stored("SELECT 1 FROM icm_tasks WHERE set_digest IS NOT NULL"))
-            requests = count_requests(network)
+            requests = count_signature_requests(network)
             assert requests
             relayed = SimMessage(unsigned, b"", network.subnets[1].subnet_id)
 
@@ -109,7 +109,7 @@ async def test_a_message_is_signed_ahead_in_each_epoch_until_it_is_received(tmp_
             assert (await daemon.metrics())[METRIC] == 1
             await deliver()
             assert (await daemon.metrics())[METRIC] == 1
-            assert count_requests(network) == requests
+            assert count_signature_requests(network) == requests
             write(destination, block_of(1, [message.received(RELAYERS[0], RELAYERS[1])]))
             await until(lambda: not stored("SELECT 1 FROM icm_tasks"))
         events = [

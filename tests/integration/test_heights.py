@@ -15,6 +15,7 @@ from tests.integration.daemon import (
     LONG,
     Reply,
     build_config,
+    count_signature_requests,
     run_daemon,
     run_network,
 )
@@ -31,10 +32,6 @@ PLAN = Plan(validators=10, weights="equal:1000", l1s=(L1Plan(shared=True),), hei
 
 def l1_message(network: SimulatedNetwork, place: int = 0) -> SimMessage:
     return network.messages_of(network.subnets[1].subnet_id)[place]
-
-
-def asked(network: SimulatedNetwork) -> int:
-    return sum(validator.counts.app_requests for validator in network.validators)
 
 
 def verified_height(
@@ -61,7 +58,7 @@ async def test_a_request_after_a_change_of_the_set_uses_the_stored_shares(tmp_pa
             )
             == 20
         )
-        before = asked(network)
+        before = count_signature_requests(network)
         for index in range(3):
             network.change_weight(subnet_id, index, 5000 + index)
         height = network.change_weight(subnet_id, 9, 0)
@@ -76,7 +73,7 @@ async def test_a_request_after_a_change_of_the_set_uses_the_stored_shares(tmp_pa
             )
             == height
         )
-        assert asked(network) == before
+        assert count_signature_requests(network) == before
 
 
 async def test_while_sets_change_with_every_block_all_responses_fit_the_height_they_name(
@@ -350,4 +347,4 @@ async def test_a_message_of_another_network_is_refused_before_anything_is_asked(
         reply = await daemon.post(AGGREGATE_PATH, {"message": foreign.raw.hex()})
         assert (reply.status, reply.body["code"]) == (400, "wrong_network")
         assert network.calls["platform.validatedBy"] == before
-        assert asked(network) == 0
+        assert count_signature_requests(network) == 0

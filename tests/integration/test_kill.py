@@ -16,7 +16,12 @@ import aiohttp
 import pytest
 
 from tests.eventually import TIMEOUT_S, until
-from tests.integration.daemon import AGGREGATE_PATH, run_network, write_config_file
+from tests.integration.daemon import (
+    AGGREGATE_PATH,
+    count_signature_requests,
+    run_network,
+    write_config_file,
+)
 from tests.integration.process import start_command
 from tests.store.postgres import PostgresServer
 from warpseal.store.access import open_read_only
@@ -148,10 +153,6 @@ def _body(message: SimMessage) -> dict[str, str]:
     return {"message": message.unsigned.raw.hex()}
 
 
-def asked(network: SimulatedNetwork) -> int:
-    return sum(validator.counts.app_requests for validator in network.validators)
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def fresh_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
     """Return a function that creates an empty store and returns its URL."""
@@ -186,11 +187,11 @@ async def test_no_answered_signature_is_lost_in_200_kills(
             for daemons in series.values():
                 tasks.create_task(daemons.run(kills // SERIES))
         for url, daemons in series.items():
-            before = asked(network)
+            before = count_signature_requests(network)
             assert await daemons.repeat_all() == [200] * len(daemons.signed_messages) + [201] * len(
                 daemons.transaction_ids
             )
-            assert asked(network) == before
+            assert count_signature_requests(network) == before
             failures: list[str] = []
             with open_read_only(StoreUrl.parse(url)) as connection:
                 counted = IntegrityCheck(connection, failures.append).run()

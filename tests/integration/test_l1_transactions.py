@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import run_network
+from tests.integration.daemon import count_signature_requests, run_network
 from tests.integration.l1_daemon import (
     HEIGHT_SOURCE,
     SIGNING_SUBNET,
     L1Daemon,
     attested_message,
-    count_signature_requests,
     run_l1_daemon,
     run_l1_network,
     validation_id_of,

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import ASKED_ONCE, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    ASKED_ONCE,
+    build_config,
+    count_signature_requests,
+    run_daemon,
+    run_network,
+)
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
@@ -54,7 +60,7 @@ async def test_few_validators_are_asked_again_while_all_sign_late(tmp_path: Path
         message = network.messages_of(PRIMARY_NETWORK)[0]
         reply = await daemon.aggregate(message)
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
-        requests = sum(validator.counts.app_requests for validator in network.validators)
+        requests = count_signature_requests(network)
         # Everybody at first and once more when the first has signed; in between eight at a time.
         assert requests < 40 * 2 + 8 * 6
 
@@ -73,7 +79,7 @@ async def test_a_request_waits_for_stake_that_connects_late(tmp_path: Path) -> N
                 await network.start_validator(index)
             reply = await request
         verify_signed_message(network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 67)
-        assert sum(validator.counts.app_requests for validator in network.validators) <= 10
+        assert count_signature_requests(network) <= 10
 
 
 async def test_a_request_uses_validators_that_reconnect_while_it_runs(tmp_path: Path) -> None:

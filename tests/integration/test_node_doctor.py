@@ -202,13 +202,13 @@ async def test_chains_that_nodes_lack_are_named(tmp_path: Path) -> None:
 
 
 def test_heights_are_compared_with_the_middle_one_of_three_nodes() -> None:
-    def found(*heights: int | None) -> list[str]:
+    def texts_about(*heights: int | None) -> list[str]:
         results = [
             NodeResult(place, "http://n", height, None) for place, height in enumerate(heights)
         ]
         return [finding.text for finding in check_heights(results)]
 
-    assert found(100, 100, 50) == ["p-chain-api[2] is 50 blocks behind the others"]
-    assert found(1000, 100, 98) == ["p-chain-api[0] is 900 blocks ahead of the others"]
-    assert found(100, 50) == ["p-chain-api[1] is 50 blocks behind the others"]
-    assert found(None, 50) == found(None) == found() == []
+    assert texts_about(100, 100, 50) == ["p-chain-api[2] is 50 blocks behind the others"]
+    assert texts_about(1000, 100, 98) == ["p-chain-api[0] is 900 blocks ahead of the others"]
+    assert texts_about(100, 50) == ["p-chain-api[1] is 50 blocks behind the others"]
+    assert texts_about(None, 50) == texts_about(None) == texts_about() == []

@@ -22,7 +22,7 @@ from tests.eventually import until
 from tests.index.fixtures import rebuild_rows
 from tests.indexer.replay import ReplayNode, serving
 from tests.integration import indexed_daemon
-from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.daemon import build_config, count_signature_requests, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message
 from tests.integration.process import start_command
 from tests.integration.test_events import listening
@@ -202,7 +202,7 @@ async def test_a_daemon_answers_from_an_old_store_though_no_validator_signs_any_
             verify_signed_message(
                 network, reply.signed, bytes.fromhex(unsigned), signers[unsigned], 67
             )
-        assert not any(validator.counts.app_requests for validator in network.validators)
+        assert count_signature_requests(network) == 0
     assert copy.exists()
     async with (
         run_network(SILENT) as network,
@@ -257,7 +257,7 @@ async def test_a_daemon_serves_every_signature_key_and_usage_row_of_the_folder(
                 )
                 reply = await daemon.post("/aggregate-signatures", body)
                 assert reply.signed == signed["signed"]
-            assert not any(validator.counts.app_requests for validator in network.validators)
+            assert count_signature_requests(network) == 0
             for path, buckets in replies["usage"].items():
                 reply = await daemon.get(path)
                 assert reply.status == 200
@@ -324,7 +324,7 @@ async def test_a_daemon_serves_the_signatures_and_events_of_the_folder_and_keeps
                 }
                 reply = await daemon.post("/aggregate-signatures", body)
                 assert reply.signed == signed["signed"]
-            assert not any(validator.counts.app_requests for validator in network.validators)
+            assert count_signature_requests(network) == 0
             beginning = {"last-event-id": f"{replies['cursorPrefix']}0"}
             async with listening(daemon, **beginning) as stream:
                 events = await read_events(stream, len(replies["events"]))

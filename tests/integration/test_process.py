@@ -21,6 +21,7 @@ from tests.integration import indexed_daemon
 from tests.integration.daemon import (
     AGGREGATE_PATH,
     AGGREGATE_V1_PATH,
+    count_signature_requests,
     run_network,
     write_config_file,
 )
@@ -32,7 +33,6 @@ from warpseal.store.settings import StoreSettings
 from warpseal.store.store import open_store
 from warpseal.version import __version__
 from warpseal.warp.ids import PRIMARY_NETWORK
-from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import Plan, parse_rule
 from warpseal_simnet.values import SimMessage
 
@@ -47,10 +47,6 @@ async def ask(
         session.post(url + path, json={"message": message.unsigned.raw.hex()}) as response,
     ):
         return response.status, await response.json()
-
-
-def asked(network: SimulatedNetwork) -> int:
-    return sum(validator.counts.app_requests for validator in network.validators)
 
 
 async def test_a_request_that_comes_right_after_the_start_is_answered(tmp_path: Path) -> None:
@@ -103,7 +99,7 @@ async def test_a_stop_finishes_requests_in_flight_and_accepts_no_new_ones(
                 asyncio.create_task(ask(api_url, first, path))
                 for path in (AGGREGATE_PATH, AGGREGATE_V1_PATH)
             ]
-            await until(lambda: asked(network) == 6)
+            await until(lambda: count_signature_requests(network) == 6)
             daemon.send_signal(number)
             await daemon.until_logged("stopping")
             daemon.send_signal(signal.SIGHUP)
@@ -180,7 +176,7 @@ async def run_waiting_request(
         async with start_command("serve", "--config", file) as daemon:
             api_url, _ = await daemon.listening()
             request = asyncio.create_task(ask(api_url, message))
-            await until(lambda: asked(network) >= 6)
+            await until(lambda: count_signature_requests(network) >= 6)
             yield daemon, request
 
 

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.eventually import finish
-from tests.integration.daemon import Daemon, Reply, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    Daemon,
+    Reply,
+    build_config,
+    count_signature_requests,
+    run_daemon,
+    run_network,
+)
 from tests.integration.message_verifier import VerifiedMessage, verify_signed_message
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK
 from warpseal_simnet.network import SimulatedNetwork
@@ -120,4 +127,4 @@ async def test_one_caller_waits_for_its_buffer_while_another_is_answered(tmp_pat
         assert len(verify_reply(network, plain, message, 60).signers) == 6
         verified = await buffered
         assert len(verified.signers) == 9
-        assert sum(validator.counts.app_requests for validator in network.validators) <= 10 + 3
+        assert count_signature_requests(network) <= 10 + 3

@@ -16,8 +16,14 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode, aio
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from tests.integration.l1_daemon import L1_PLAN, count_signature_requests, run_l1_daemon
+from tests.integration.daemon import (
+    Daemon,
+    build_config,
+    count_signature_requests,
+    run_daemon,
+    run_network,
+)
+from tests.integration.l1_daemon import L1_PLAN, run_l1_daemon
 from tests.integration.test_events import TOKEN, others_of
 from tests.integration.test_store_outages import no_logged_errors
 from tests.store.conftest import postgres_server, postgres_url

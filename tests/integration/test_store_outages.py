@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import Daemon, run_network
+from tests.integration.daemon import Daemon, count_signature_requests, run_network
 from tests.integration.l1_daemon import (
     L1_PLAN,
     L1Daemon,
-    count_signature_requests,
     run_l1_daemon,
     until_status,
     validation_id_of,

@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 
 from tests.eventually import until
-from tests.integration.daemon import ASKED_ONCE, Daemon, build_config, run_daemon, run_network
+from tests.integration.daemon import (
+    ASKED_ONCE,
+    Daemon,
+    build_config,
+    count_signature_requests,
+    run_daemon,
+    run_network,
+)
 from tests.integration.l1_daemon import (
     L1Daemon,
-    count_signature_requests,
     run_l1_daemon,
     validation_id_of,
 )

@@ -45,7 +45,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
-def asked(network: SimulatedNetwork) -> list[int]:
+def requests_by_validator(network: SimulatedNetwork) -> list[int]:
     return [validator.counts.app_requests for validator in network.validators]
 
 
@@ -68,7 +68,7 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
             with pytest.raises(aiohttp.ClientError):
                 await request
         network.set_behaviour(range(len(network.validators)), "")
-        before = asked(network)
+        before = requests_by_validator(network)
         async with (
             start_command("serve", "--config", config) as daemon,
             aiohttp.ClientSession() as session,
@@ -77,7 +77,8 @@ async def test_after_a_kill_in_the_middle_of_a_collection_only_the_missing_are_a
             signed = (await finish(post(session, api_url, body)))["signed-message"]
         verdict = verify_signed_message(network, signed, bytes.fromhex(body["message"]), l1, 67)
         assert len(verdict.signers) >= 3
-        more = [after - earlier for earlier, after in zip(before, asked(network), strict=True)]
+        counts = requests_by_validator(network)
+        more = [after - earlier for earlier, after in zip(before, counts, strict=True)]
         assert more[:3] == [0, 0, 0]
         assert sum(more) >= 1
 
@@ -109,7 +110,7 @@ async def test_shares_signed_elsewhere_serve_an_l1_whose_validators_cannot_be_re
             verify_signed_message(network, reply.signed, unsigned.raw, l1, 67)
             reply = await daemon.get(GET + conversion.text)
             verify_signed_message(network, reply.signed, conversion.attested.unsigned.raw, l1, 67)
-        assert sum(asked(network)[1:]) == 0
+        assert sum(requests_by_validator(network)[1:]) == 0
 
 
 def import_shares(

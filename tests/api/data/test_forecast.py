@@ -21,8 +21,8 @@ from tests.validators.forecast.fixtures import (
     STATE,
     Observed,
     forecasting,
+    ids_of,
     l1_node,
-    named,
 )
 from warpseal.warp.ids import SubnetID, id_text, node_id_text
 
@@ -42,9 +42,9 @@ async def forecast_of(
 
 async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
     rows = (
-        {**named(1), "balance": "100000000"},
-        {**named(2), "balance": str(10**18)},
-        {**named(3), "balance": "0"},
+        {**ids_of(1), "balance": "100000000"},
+        {**ids_of(2), "balance": str(10**18)},
+        {**ids_of(3), "balance": "0"},
     )
     observed = Observed(
         {node_id(str(row["nodeID"])[7:]): number == 1 for number, row in enumerate(rows)}
@@ -54,7 +54,7 @@ async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
         "losses": [
             {
                 "at": AT + 195_312,
-                "validationIds": [named(1)["validationID"]],
+                "validationIds": [ids_of(1)["validationID"]],
                 "weightLost": "49463000",
                 "activeWeight": "49463000",
                 "totalWeight": "148389000",
@@ -66,8 +66,8 @@ async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
     shared = {"weight": "49463000", "hasKey": True}
     assert sorted(body.pop("validators"), key=lambda row: int(row["balance"])) == [
         {
-            "validationId": named(3)["validationID"],
-            "nodeId": named(3)["nodeID"],
+            "validationId": ids_of(3)["validationID"],
+            "nodeId": ids_of(3)["nodeID"],
             **shared,
             "isActive": False,
             "hasAnswered": False,
@@ -76,8 +76,8 @@ async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
             "secondsLeftAtCapacity": 0,
         },
         {
-            "validationId": named(1)["validationID"],
-            "nodeId": named(1)["nodeID"],
+            "validationId": ids_of(1)["validationID"],
+            "nodeId": ids_of(1)["nodeID"],
             **shared,
             "isActive": True,
             "hasAnswered": False,
@@ -88,8 +88,8 @@ async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
             "runsOutAtCapacity": AT + 195_312,
         },
         {
-            "validationId": named(2)["validationID"],
-            "nodeId": named(2)["nodeID"],
+            "validationId": ids_of(2)["validationID"],
+            "nodeId": ids_of(2)["nodeID"],
             **shared,
             "isActive": True,
             "hasAnswered": True,
@@ -100,8 +100,8 @@ async def test_an_l1_has_its_fee_its_margins_and_both_courses() -> None:
     assert body["atCapacity"].pop("topUps") == top_ups
     assert sum(int(top_up["amount"]) for top_up in top_ups) == int(body["today"]["topUpTotal"])
     assert {top_up["validationId"] for top_up in top_ups} == {
-        named(1)["validationID"],
-        named(3)["validationID"],
+        ids_of(1)["validationID"],
+        ids_of(3)["validationID"],
     }
     assert body == {
         "subnetId": id_text(L1),

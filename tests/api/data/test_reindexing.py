@@ -219,7 +219,7 @@ async def test_a_page_has_what_the_indexer_fetches_while_it_waits(tmp_path: Path
             contracts = [
                 entry.address for entry in writer.contracts.to_call(10) if entry.is_requested
             ]
-            writer.contracts.write([ContractFacts(*contract) for contract in _known(contracts)])
+            writer.contracts.write([ContractFacts(*contract) for contract in _facts_of(contracts)])
             tokens = fetched(writer, FetchReason.SHOWN)
             writer.documents.write([h.DOCUMENTS[0]] if (h.CATS, 1) in tokens else [])
             writer.documents.write([h.DOCUMENTS[1]] if (h.CATS, 2) in tokens else [])
@@ -231,7 +231,7 @@ async def test_a_page_has_what_the_indexer_fetches_while_it_waits(tmp_path: Path
     assert statuses == [("Cats", "indexed"), ("Cats", "unreachable_token_uri")]
 
 
-def _known(contracts: list[bytes]) -> list[Any]:
+def _facts_of(contracts: list[bytes]) -> list[Any]:
     return [
         (facts.address, facts.erc_type, facts.name, facts.symbol, facts.decimals, facts.height)
         for facts in h.CONTRACTS
@@ -301,7 +301,7 @@ async def test_contracts_of_deployments_are_asked_for(tmp_path: Path) -> None:
             contracts = [
                 entry.address for entry in writer.contracts.to_call(10) if entry.is_requested
             ]
-            writer.contracts.write([ContractFacts(*contract) for contract in _known(contracts)])
+            writer.contracts.write([ContractFacts(*contract) for contract in _facts_of(contracts)])
             return bool(contracts)
 
         async with running(indexer(resolve)):

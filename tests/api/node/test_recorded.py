@@ -107,12 +107,12 @@ def compare(reply: Reply, exchange: dict[str, Any]) -> None:
         else reply.json
     )
     assert list(ours) == [key for key in reply.json if key in expected], about
-    assert shown(ours, exchange) == shown(expected, exchange), about
+    assert comparable(ours, exchange) == comparable(expected, exchange), about
 
 
-def shown(expected: Any, exchange: dict[str, Any]) -> Any:
-    """Return what has to be equal: keys and types of results, all of errors but the data and texts
-    of -32700.
+def comparable(expected: Any, exchange: dict[str, Any]) -> Any:
+    """Return the part of a reply that must be equal: keys and types of a result, and a whole error,
+    except the data and text of -32700.
     """
     if "error" in expected:
         is_decoder = expected["error"]["code"] == -32700

@@ -38,7 +38,7 @@ async def post(setup: ApiSetup, body: Any) -> tuple[int, dict[str, Any]]:
         return response.status, await response.json()
 
 
-async def asked(**fields: Any) -> PreflightRequest:
+async def parsed_request(**fields: Any) -> PreflightRequest:
     setup = ApiSetup()
     status, body = await post(setup, {**BODY, **fields})
     assert status == 200, body
@@ -73,7 +73,7 @@ async def test_every_spelling_and_form_means_the_same(body: dict[str, Any]) -> N
 
 
 async def test_optional_fields_reach_the_service() -> None:
-    request = await asked(
+    request = await parsed_request(
         destinationBlockchainId=id_text(P_CHAIN),
         **{"signing-subnet-id": id_text(SUBNET), "quorum-percentage": "80"},
     )
@@ -82,7 +82,7 @@ async def test_optional_fields_reach_the_service() -> None:
         SUBNET,
         80,
     )
-    assert (await asked(quorumPercentage=0)).quorum is None
+    assert (await parsed_request(quorumPercentage=0)).quorum is None
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ async def test_optional_fields_reach_the_service() -> None:
 async def test_a_call_of_the_caller_reaches_the_service(
     call: dict[str, Any], expected: DestinationCall
 ) -> None:
-    assert (await asked(call=call)).call == expected
+    assert (await parsed_request(call=call)).call == expected
 
 
 async def test_a_padded_bit_set_is_well_formed() -> None:
     padded = SignedMessage(MESSAGE, b"\x00\x05", b"\x01" * 96)
-    assert (await asked(signedMessage=padded.encode().hex())).signed == padded
+    assert (await parsed_request(signedMessage=padded.encode().hex())).signed == padded
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_each_error_of_a_request_has_its_code_and_names_the_field(
 
 async def test_primary_chains_are_destinations_by_their_letters() -> None:
     for letter, chain_id in (("P", P_CHAIN), ("X", CHAINS.x), ("C", CHAINS.c)):
-        assert (await asked(destinationBlockchainId=letter)).destination_id == chain_id
+        assert (await parsed_request(destinationBlockchainId=letter)).destination_id == chain_id
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b"{" * 300, b'{"call":' + b'{"to":' * 300])

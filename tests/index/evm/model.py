@@ -93,7 +93,7 @@ class EvmModel:
         """
         return [
             (
-                *_shown(token),
+                *_token_columns(token),
                 str(self.holders[token][owner]) if _is_1155(token) else None,
                 self._mark(token),
             )
@@ -111,7 +111,7 @@ class EvmModel:
         """Return one token, as `collection` does."""
         owner = next(iter(self.holders[token]), None)
         shown_owner = None if _is_1155(token) or owner is None else account_text(owner)
-        return (*_shown(token), shown_owner, self._mark(token))
+        return (*_token_columns(token), shown_owner, self._mark(token))
 
     def transfers(self, party: bytes, start: int = 0, end: int = MAX) -> list[tuple[Any, ...]]:
         """Return the ERC-1155 transfers of an address, oldest first."""
@@ -190,5 +190,5 @@ def _is_1155(token: Token) -> bool:
     return token[1] is TokenStandard.ERC1155
 
 
-def _shown(token: Token) -> tuple[str, str, str]:
+def _token_columns(token: Token) -> tuple[str, str, str]:
     return account_text(token[0]), token[1].value, str(token[2])

@@ -182,7 +182,7 @@ def l1_node(*validators: dict[str, Any], **replies: Any) -> RecordedNode:
     return RecordedNode({CONFIG: FUJI_FEE, STATE: AT_MINIMUM, CURRENT: listed, **replies})
 
 
-def named(number: int) -> dict[str, str]:
+def ids_of(number: int) -> dict[str, str]:
     """Return the ids of a made-up validator."""
     return {
         "nodeID": node_id_text(NodeID(number.to_bytes(20, "big"))),

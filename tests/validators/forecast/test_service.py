@@ -37,8 +37,8 @@ from tests.validators.forecast.fixtures import (
     build_service,
     counted_steps,
     forecasting,
+    ids_of,
     l1_node,
-    named,
 )
 from warpseal.api.status.document import utc_text
 from warpseal.daemon.forecast import MAX_SERIES, forecast_status, quorum_samples, validator_samples
@@ -125,7 +125,7 @@ async def test_a_stake_without_a_key_in_the_validator_set_cannot_sign() -> None:
 
 
 async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_forecast() -> None:
-    node = l1_node({**named(1), "balance": "100000000"}, {**named(2), "balance": "99000000000"})
+    node = l1_node({**ids_of(1), "balance": "100000000"}, {**ids_of(2), "balance": "99000000000"})
     async with forecasting(node) as service:
         forecast = await service.forecast(L1)
     # At 512 nAVAX a second.
@@ -146,16 +146,16 @@ async def test_half_of_the_weight_with_a_tenth_of_an_avax_is_forecast() -> None:
     assert [
         (loss.at, loss.node_ids, loss.active_weight, loss.required_weight) for loss in status.losses
     ] == [
-        (utc_text(AT + 195_312), [named(1)["nodeID"]], "49463000", "66280420"),
-        (utc_text(AT + 193_359_375), [named(2)["nodeID"]], "0", "66280420"),
+        (utc_text(AT + 195_312), [ids_of(1)["nodeID"]], "49463000", "66280420"),
+        (utc_text(AT + 193_359_375), [ids_of(2)["nodeID"]], "0", "66280420"),
     ]
     assert [(line.node_id, line.amount) for line in status.top_ups] == [
-        (named(1)["nodeID"], "1227104512")
+        (ids_of(1)["nodeID"], "1227104512")
     ]
 
 
 async def test_with_the_capacity_of_the_network_balances_last_shorter() -> None:
-    node = l1_node({**named(1), "balance": "100000000"}, {**named(2), "balance": "0"})
+    node = l1_node({**ids_of(1), "balance": "100000000"}, {**ids_of(2), "balance": "0"})
     # The price doubles each minute.
     config = L1FeeConfig(10_000, 512, 865_617, 20_000)
     node.replies[CONFIG] = {
@@ -177,7 +177,7 @@ async def test_with_the_capacity_of_the_network_balances_last_shorter() -> None:
 
 async def test_a_price_that_cannot_be_foreseen_stays_as_it_is() -> None:
     price = 615  # 512 * e^(9524000 / 51937021)
-    node = l1_node({**named(1), "balance": str(price * 1_000)})
+    node = l1_node({**ids_of(1), "balance": str(price * 1_000)})
     node.replies[STATE] = {**AT_MINIMUM, "excess": 9_524_000, "price": price}
     async with forecasting(node) as service:
         forecast = await service.forecast(L1)
@@ -254,7 +254,7 @@ async def test_a_forecast_whose_callers_have_left_is_not_computed_to_its_end() -
             jobs.append(super().submit(*args, **kwargs))
             return jobs[-1]
 
-    node, clock, observed = l1_node(named(1) | {"balance": "1000000000"}), Clock(), Observed()
+    node, clock, observed = l1_node(ids_of(1) | {"balance": "1000000000"}), Clock(), Observed()
     with RecordedThreads(1, "forecast") as executor:
         async with started_services(node) as services:
             service = build_service(services, observed, clock, executor, cpu_clock=wait_once)
@@ -355,9 +355,9 @@ async def test_without_tracked_subnets_no_node_is_called() -> None:
 
 async def test_the_shortest_balances_have_series_and_validators_that_left_have_none() -> None:
     clock = Clock()
-    funded = [{**named(number), "balance": str(512_000 * number)} for number in range(1, 24)]
-    inactive = [{**named(number), "balance": "0"} for number in (30, 31)]
-    node = l1_node(*inactive, *reversed(funded), {**named(40), "balance": str(10**18)})
+    funded = [{**ids_of(number), "balance": str(512_000 * number)} for number in range(1, 24)]
+    inactive = [{**ids_of(number), "balance": "0"} for number in (30, 31)]
+    node = l1_node(*inactive, *reversed(funded), {**ids_of(40), "balance": str(10**18)})
     async with forecasting(node, clock=clock, tracked_subnet_ids=(L1,)) as service:
         await service.forecast(L1)
         samples = list(validator_samples(service))
@@ -365,7 +365,7 @@ async def test_the_shortest_balances_have_series_and_validators_that_left_have_n
             1_000 * number for number in range(1, MAX_SERIES + 1)
         ]
         assert {sample.subnet_id for sample in samples} == {id_text(L1)}
-        assert (samples[0].node_id, samples[0].validation_id) == tuple(named(1).values())
+        assert (samples[0].node_id, samples[0].validation_id) == tuple(ids_of(1).values())
         node.replies[CURRENT] = {
             "validators": [{**RECORDED[1], **row} for row in (*inactive, funded[4])]
         }
@@ -400,8 +400,8 @@ async def test_extreme_fees_and_weights_are_computed_with(
     changes = {"price": 512, **changes}
     state = {**AT_MINIMUM, "excess": excess, "price": changes.pop("price")}
     most = str(2**64 - 1)
-    rows = [{**named(number), "balance": most, "weight": most} for number in (1, 2)]
-    node = l1_node(*rows, {**named(3), "weight": "0", "balance": "1"})
+    rows = [{**ids_of(number), "balance": most, "weight": most} for number in (1, 2)]
+    node = l1_node(*rows, {**ids_of(3), "weight": "0", "balance": "1"})
     node.replies |= {CONFIG: {**FUJI_FEE, **changes}, STATE: state}
     async with forecasting(node) as service:
         forecast = await service.forecast(L1)
@@ -417,7 +417,7 @@ async def test_a_node_with_hostile_fee_parameters_makes_no_forecast_long(
     config: L1FeeConfig, powers: int
 ) -> None:
     excess = powers * config.excess_conversion
-    node = l1_node(*({**named(number), "balance": str(5**number)} for number in range(1, 28)))
+    node = l1_node(*({**ids_of(number), "balance": str(5**number)} for number in range(1, 28)))
     fee = {"capacity": config.capacity, "target": config.target, "minPrice": config.min_price}
     node.replies[CONFIG] = {**fee, "excessConversionConstant": config.excess_conversion}
     node.replies[STATE] = {**AT_MINIMUM, "excess": excess, "price": l1_fee_price(config, excess)}
@@ -432,7 +432,7 @@ async def test_a_node_with_hostile_fee_parameters_makes_no_forecast_long(
 
 
 async def test_a_node_that_lists_more_validators_than_any_subnet_has_gets_no_forecast() -> None:
-    async with forecasting(l1_node(*map(named, range(2_501)))) as service:
+    async with forecasting(l1_node(*map(ids_of, range(2_501)))) as service:
         with pytest.raises(NodeUnavailable, match="at most 2500 validators"):
             await service.forecast(L1)
 
