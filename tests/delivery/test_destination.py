@@ -129,28 +129,27 @@ async def test_a_chain_is_asked_for_its_epoch_each_second_and_its_rules_each_hal
         assert node.calls["info.upgrades"] == 1
 
 
-async def test_the_previous_epoch_is_remembered_and_no_older_epoch_takes_its_place() -> None:
-    node = ChainNode({EPOCH: epoch(30)})
+async def previous_epochs(*numbers: int) -> list[int | None]:
+    """Return the previous epoch that is remembered at each of the epochs that a node reports."""
+    node, previous_numbers = ChainNode(), list[int | None]()
     async with destinations_over(node) as lookup:
-        for number, expected in ((30, None), (31, 30), (30, None), (31, 30), (34, None), (35, 34)):
+        for number in numbers:
             node.replies[EPOCH] = epoch(number)
             lookup.clock.now += 2
-            previous = lookup.destinations.previous_epoch(
-                await lookup.destinations.resolve(L1_CHAIN)
-            )
-            assert (None if previous is None else previous.number) == expected
+            destination = await lookup.destinations.resolve(L1_CHAIN)
+            previous = lookup.destinations.previous_epoch(destination)
+            previous_numbers.append(None if previous is None else previous.number)
+    return previous_numbers
+
+
+async def test_the_previous_epoch_is_remembered_and_no_older_epoch_takes_its_place() -> None:
+    previous = await previous_epochs(30, 31, 30, 31, 34, 35)
+    assert previous == [None, 30, None, 30, None, 34]
 
 
 async def test_a_forged_epoch_does_not_hide_the_epoch_before_the_current_one_for_ever() -> None:
-    node = ChainNode({EPOCH: epoch(30)})
-    async with destinations_over(node) as lookup:
-        for number, expected in ((30, None), (2**64 - 1, None), (31, 30), (32, 31)):
-            node.replies[EPOCH] = epoch(number)
-            lookup.clock.now += 2
-            previous = lookup.destinations.previous_epoch(
-                await lookup.destinations.resolve(L1_CHAIN)
-            )
-            assert (None if previous is None else previous.number) == expected
+    previous = await previous_epochs(30, 2**64 - 1, 31, 32)
+    assert previous == [None, None, 30, 31]
 
 
 async def test_an_unknown_chain_is_named_and_one_without_nodes_names_the_missing_setting() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -27,6 +26,7 @@ from warpseal.indexer.worker import IndexOpener, Processors, Worker
 from warpseal.node.settings import NodeSettings
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.resources.chains import PrimaryChain
+from warpseal.runtime.process import running
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.upstream.node import open_session
 from warpseal_simnet.network import SimulatedNetwork
@@ -121,12 +121,10 @@ async def indexing(
             worker = Worker(thread, lambda: None)
             await worker.start(open_index)
             indexer = Indexer(upstream, worker, settings)
-            task = asyncio.create_task(indexer.run())
             try:
-                yield indexer
+                async with running(indexer.run()):
+                    yield indexer
             finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
                 await worker.call(opened[0].close)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from warpseal.index.index import Index
 from warpseal.index.settings import IndexSettings
 from warpseal.resources.chains import PrimaryChain, PrimaryChains
 from warpseal.resources.text import NetworkText
+from warpseal.runtime.process import running
 from warpseal.store.url import StoreUrl
 from warpseal.warp.ids import P_CHAIN
 
@@ -35,13 +35,8 @@ class CountingIndex(Index):
 async def refreshed_index(file: Path) -> AsyncIterator[CountingIndex]:
     text, settings = NetworkText(0, PrimaryChains(P_CHAIN, P_CHAIN)), IndexSettings(refresh_s=0.01)
     index = CountingIndex(StoreUrl.for_file(file), text, settings)
-    async with index:
-        task = asyncio.create_task(index.run())
-        try:
-            yield index
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with index, running(index.run()):
+        yield index
 
 
 @pytest.mark.parametrize("has_empty_file", [False, True])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.daemon import build_config, run_daemon, run_network
+from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
 from tests.integration.message_verifier import verify_signed_message, verify_with_py_ecc
 from warpseal.warp.ids import PRIMARY_NETWORK
 from warpseal_simnet.network import SimulatedNetwork
@@ -27,6 +27,19 @@ def a_plan(*rules: str, weights: str = "equal:1000") -> Plan:
     )
 
 
+async def sign_without(
+    liars: tuple[int, ...], quorum: int, network: SimulatedNetwork, daemon: Daemon
+) -> None:
+    """Assert that three messages reach a quorum, in percent, and that no liar is a signer."""
+    await daemon.until_connected(10)
+    for message in network.messages_of(PRIMARY_NETWORK)[:3]:
+        reply = await daemon.aggregate(message, quorum_percentage=quorum)
+        verdict = verify_signed_message(
+            network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, quorum
+        )
+        assert not set(verdict.signers) & keys_of(network, liars)
+
+
 @pytest.mark.parametrize("lie", [*LIES, *CUTS])
 async def test_the_quorum_is_reached_although_three_in_ten_shares_are_wrong(
     lie: str, tmp_path: Path
@@ -35,13 +48,7 @@ async def test_the_quorum_is_reached_although_three_in_ten_shares_are_wrong(
         run_network(a_plan(f"0,4,7:{lie}")) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
     ):
-        await daemon.until_connected(10)
-        for message in network.messages_of(PRIMARY_NETWORK)[:3]:
-            reply = await daemon.aggregate(message, quorum_percentage=70)
-            verdict = verify_signed_message(
-                network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 70
-            )
-            assert not set(verdict.signers) & keys_of(network, LIARS)
+        await sign_without(LIARS, 70, network, daemon)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +86,7 @@ async def test_a_heavy_validator_with_wrong_shares_is_found_once_and_left_out_of
         ) as network,
         run_daemon(build_config(network, tmp_path)) as daemon,
     ):
-        await daemon.until_connected(10)
-        for message in network.messages_of(PRIMARY_NETWORK)[:3]:
-            reply = await daemon.aggregate(message, quorum_percentage=75)
-            verdict = verify_signed_message(
-                network, reply.signed, message.unsigned.raw, PRIMARY_NETWORK, 75
-            )
-            assert not set(verdict.signers) & keys_of(network, (0,))
+        await sign_without((0,), 75, network, daemon)
         page = await daemon.metrics()
         name = network.validators[0].name
         assert page[f'warpseal_validator_bad_shares_total{{node_id="{name}"}}'] == 1

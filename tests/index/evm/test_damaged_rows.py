@@ -82,13 +82,17 @@ async def test_flipped_bytes_end_in_results_or_typed_errors(
         pass
 
 
+def change_copy(source: Path, copy: Path, statement: str) -> None:
+    """Copy an index, and run a statement that must change rows of the copy."""
+    copy_file(source, copy)
+    with sqlite3.connect(copy) as database:
+        assert database.execute(statement).rowcount
+
+
 async def test_a_missing_row_fails_only_the_requests_that_need_it(
     tmp_path: Path, index_file: Path
 ) -> None:
-    copy = file_of(tmp_path)
-    copy_file(index_file, copy)
-    with sqlite3.connect(copy) as database:
-        database.execute("DELETE FROM txs")
+    change_copy(index_file, file_of(tmp_path), "DELETE FROM txs")
     async with open_index(url_of(tmp_path)) as index:
         ends = [await ends_of([read]) for read in reads(index)]
         assert {"IndexDamaged"} in ends
@@ -118,10 +122,7 @@ async def test_a_schema_that_is_not_utf_8_is_damage(tmp_path: Path, index_file: 
 async def test_a_value_of_another_type_fails_only_its_requests(
     tmp_path: Path, index_file: Path
 ) -> None:
-    copy = file_of(tmp_path)
-    copy_file(index_file, copy)
-    with sqlite3.connect(copy) as database:
-        assert database.execute("UPDATE blocks SET hash = 'x' WHERE number = 7").rowcount
+    change_copy(index_file, file_of(tmp_path), "UPDATE blocks SET hash = 'x' WHERE number = 7")
     async with open_index(url_of(tmp_path)) as index:
         with pytest.raises(IndexDamaged, match="rows contradict each other"):
             await index.block(7)

@@ -4,7 +4,6 @@ none.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.l1.follower.fixtures import (
     recorded_l1_txs,
 )
 from warpseal.l1.followed_block import parse_followed_block
+from warpseal.runtime.process import running
 from warpseal.store.locks import Leadership
 from warpseal.store.migrate import MIGRATIONS, Migrations
 from warpseal.store.settings import StoreSettings
@@ -89,12 +89,8 @@ async def test_a_killed_follower_continues_where_the_store_ends(tmp_path: Path) 
 @asynccontextmanager
 async def contending(store: Store) -> AsyncIterator[Leadership]:
     leadership = store.leadership("p-chain")
-    task = asyncio.create_task(leadership.run())
-    try:
+    async with running(leadership.run()):
         yield leadership
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_one_of_two_followers_on_one_postgresql_server_follows_and_the_other_takes_over(
