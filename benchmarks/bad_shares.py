@@ -1,8 +1,9 @@
 """(d) Bad shares among good ones: what finding and dropping them costs the whole daemon.
 
-Three networks in which 0, 1 and 100 of 1,000 validators sign another message. First the first
-request of a fresh daemon that meets them, averaged over three daemons (a message that no validator
-signs loads sets and keys before). Then later requests, when the daemon knows the bad keys.
+In three networks 0, 1 and 100 of 1,000 validators sign another message. The benchmark measures the
+first request of a fresh daemon that meets them, averaged over three daemons (a message that no
+validator signs loads sets and keys before), and then later requests, when the daemon knows the bad
+keys.
 """
 
 from __future__ import annotations

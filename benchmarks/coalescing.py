@@ -1,7 +1,8 @@
 """(e) Equal concurrent requests: they share one round, counted in the requests that the validators
 receive.
 
-AppRequests that the validators receive for one request, and for 100 equal requests at once.
+The benchmark counts the AppRequests that the validators receive for one request, and for 100 equal
+requests at once.
 """
 
 from __future__ import annotations

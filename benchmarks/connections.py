@@ -1,11 +1,11 @@
 """(c) A thousand connections: memory and CPU of each, and how soon enough weight is connected, cold
 and warm.
 
-1,000 validators. Growth of resident memory and CPU from the moment at which the daemon listens
-until three seconds after the last connection; address book, validator sets and signed IPs included.
-It is compared with a bare TLS handshake by `ssl` (both certificates, as the protocol requires).
-Three starts: `info.peers` lists all addresses; it lists five and gossip brings the rest; the same
-again with the addresses on disk.
+The network has 1,000 validators. Resident memory and CPU count from the moment at which the daemon
+listens until three seconds after the last connection; they include the address book, the validator
+sets and the signed IPs. They are compared with a bare TLS handshake by `ssl` (both certificates, as
+the protocol requires). The daemon starts three times: `info.peers` lists all addresses; it lists
+five and gossip brings the rest; the same again with the addresses on disk.
 """
 
 from __future__ import annotations

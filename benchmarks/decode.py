@@ -1,11 +1,12 @@
 """(f) Blocks decoded by one core: P-Chain bytes to dataclasses and ids, JSON of EVM nodes to
 checked facts.
 
-No network and no daemon: P-Chain blocks from bytes to structs, IDs included, in one thread. CPU
-time, best of seven rounds of 20,000 blocks: three of mainnet, the twenty of the recorded network
-(two of them with a chain's genesis of 14 KB), one for each type of transaction. Then made-up EVM
-blocks with their receipts, from the JSON of a node to the facts that the index keeps: decoded,
-checked against each other, and searched for NFT events.
+The benchmark needs no network and no daemon. One thread decodes P-Chain blocks from bytes to
+structs, IDs included; the figure is the CPU time of the best of seven rounds of 20,000 blocks:
+three of mainnet, the twenty of the recorded network (two of them with a chain's genesis of 14 KB),
+one for each type of transaction. Then it turns made-up EVM blocks with their receipts from the JSON
+of a node into the facts that the index keeps: it decodes them, checks them against each other, and
+searches them for NFT events.
 """
 
 from __future__ import annotations

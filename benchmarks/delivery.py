@@ -1,10 +1,11 @@
 """Signing for a destination against signing without one, and messages made again when its epoch
 changes.
 
-An L1 of 1,000 validators, a P-Chain block each second. New messages are signed with and without
-`destinationBlockchainId` in turn, then one message is repeated in slices of a second and a half
-that alternate. In another network 100 messages are signed by 80 % of the weight for a destination;
-20 validators leave, the destination's epoch ends, and the messages are signed for the next one.
+The L1 has 1,000 validators, and the P-Chain a block each second. New messages are signed with and
+without `destinationBlockchainId` in turn, then one message is repeated in slices of a second and a
+half that alternate. In another network 100 messages are signed by 80 % of the weight for a
+destination; 20 validators leave, the destination's epoch ends, and the messages are signed for the
+next one.
 """
 
 from __future__ import annotations

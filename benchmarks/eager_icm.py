@@ -1,11 +1,11 @@
 """Messages signed ahead: what a relayer's POST costs afterwards, and what callers notice of 1,000
 pending messages.
 
-An L1 of 100 validators, `eager-icm` of its subnet. The benchmark writes the tasks that the index
-would give into the store. 20 messages are signed ahead; then their POSTs, for a destination, and
-those of 20 new messages take turns. Then a caller posts new messages one after another, 50 ms
-apart, in slices of 50 without pending messages and with 200 of them in turn, five of each; a slice
-ends when all of its messages are signed.
+The L1 has 100 validators, and `eager-icm` names its subnet. The benchmark writes the tasks that the
+index would give into the store. The daemon signs 20 messages ahead; then their POSTs, for a
+destination, and those of 20 new messages take turns. Then a caller posts new messages one after
+another, 50 ms apart, in slices of 50 without pending messages and with 200 of them in turn, five of
+each; a slice ends when all of its messages are signed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Events sent to 1,000 listeners, by `/v1/events` and by gRPC: CPU of an event for one of them,
 alone and in batches.
 
-1,000 listeners of `/v1/events`, each with a connection of its own, at a process with a store that
-serves nothing else. Events of 300 bytes are added alone, then 10 and 50 in one commit. CPU of the
+A process with a store serves 1,000 listeners of `/v1/events`, each with a connection of its own,
+and nothing else. Events of 300 bytes are added alone, then 10 and 50 in one commit. CPU of the
 process counts from before they are added until the last listener has them, commits and heartbeats
 included. Then 1,000 listeners of gRPC, each with a connection of its own, get the same.
 

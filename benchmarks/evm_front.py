@@ -1,11 +1,11 @@
 """(q) Calls of an EVM chain: to the node itself, through a bare aiohttp proxy, and through the
 daemon, in turns.
 
-Calls of an EVM chain (`eth_getBalance`) to a node that answers from memory, to a bare aiohttp proxy
-in front of it, and to the daemon, in turns of a second. The proxy and the daemon have one core,
-node and load the other. Added p50 is a side's p50 less the node's in the turn before. Loads: one
-connection; 32 connections that send evenly, in all 40 % of what the daemon can answer; 32
-connections that never wait; batches of 100 over one connection.
+A client calls an EVM chain (`eth_getBalance`) at a node that answers from memory, at a bare aiohttp
+proxy in front of it, and at the daemon, in turns of a second. The proxy and the daemon have one
+core, the node and the client the other. Added p50 is a side's p50 less the node's in the turn
+before. There are four loads: one connection; 32 connections that send evenly, in all 40 % of what
+the daemon can answer; 32 connections that never wait; batches of 100 over one connection.
 """
 
 from __future__ import annotations

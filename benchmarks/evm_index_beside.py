@@ -1,8 +1,8 @@
 """Times of POST and GET of signed messages, while the index process backfills an EVM chain and
 while it is idle.
 
-As index_beside, with a backfill of an EVM chain (one ERC-20 transfer a block) from a node of low
-priority.
+The benchmark works as index_beside, with a backfill of an EVM chain (one ERC-20 transfer a block)
+from a node of low priority.
 """
 
 from __future__ import annotations

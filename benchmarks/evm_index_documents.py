@@ -1,8 +1,8 @@
 """How many metadata documents of NFTs are fetched in a second: a call for the URI, a GET, a row in
 the index.
 
-The index process with a chain of NFTs and the mode `all`: it calls each token's URI and reads the
-document over HTTP. Node and documents come from one process.
+The index process has a chain of NFTs and the mode `all`: it calls each token's URI and reads the
+document over HTTP. One process is the node and the server of the documents.
 """
 
 from __future__ import annotations

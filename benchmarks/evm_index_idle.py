@@ -1,9 +1,9 @@
 """Memory and processor time of the index process with 50 EVM chains that have no new blocks.
 
-The index process with 50 EVM chains of one node that have no new blocks, watched for 40 seconds:
-memory and processor time of the process. Then a daemon with five validators that indexes the
-P-Chain and one such chain: memory of the daemon, the index process and its worker, which writes the
-P-Chain.
+The benchmark watches the memory and processor time of the index process for 40 seconds; it indexes
+50 EVM chains of one node that have no new blocks. Then it measures a daemon with five validators
+that indexes the P-Chain and one such chain: the memory of the daemon, of the index process and of
+its worker, which writes the P-Chain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the proof of blocks by their receiptsRoot costs: indexing with it by indexing without it.
 
-Chains of ERC-20 transfers in which one block in five has an NFT transfer, so that its
+The chains have ERC-20 transfers, and one block in five has an NFT transfer, so that its
 `receiptsRoot` is computed. The classes of the index process read, check and write them into a new
 SQLite file, with the proof in a process of its own, with the proof on the thread of the chain, and
 without it: six rounds of each in turns, the best of each. The node answers from memory without

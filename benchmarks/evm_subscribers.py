@@ -1,9 +1,9 @@
 """(r) Heads of an EVM chain, sent to 1,000 WebSocket clients: by the node, a bare aiohttp proxy,
 and the daemon.
 
-1,000 WebSocket clients, each with a connection of its own through the proxy or the daemon to the
-node. The node sends a head (0.7 KB) to all of them at once, again and again; they reconnect for
-each turn. A client's delay counts from the moment at which the node sends its copy.
+Each of the 1,000 clients has a connection of its own, through the proxy or the daemon, to the node.
+The node sends a head (0.7 KB) to all of them at once, again and again; they reconnect for each
+turn. A client's delay counts from the moment at which the node sends its copy.
 """
 
 from __future__ import annotations

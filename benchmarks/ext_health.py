@@ -1,8 +1,8 @@
 """(k) The report of `/ext/health`, again and again: answered from the last round, whatever the
 number of checks.
 
-The report of `/ext/health` of a healthy daemon on one core, over eight keep-alive connections from
-the other, by GET and by JSON-RPC.
+A client on one core asks a healthy daemon on the other for the report of `/ext/health`, over eight
+keep-alive connections, by GET and by JSON-RPC.
 """
 
 from __future__ import annotations

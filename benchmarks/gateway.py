@@ -1,8 +1,9 @@
 """Calls of the P-Chain: to the node itself, through a bare aiohttp proxy, and through the daemon,
 in turns.
 
-As evm_front without batches: a call of the P-Chain (`platform.getTxStatus`) to the node, through
-the bare proxy, and through the daemon as a gateway, which meters each call.
+The benchmark works as evm_front, without batches: it sends a call of the P-Chain
+(`platform.getTxStatus`) to the node, through the bare proxy, and through the daemon as a gateway,
+which meters each call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rates of writing indexes into SQLite and into PostgreSQL, as in a backfill, and the bytes that
 they take.
 
-The same made-up chains without transfers, with NFT transfers, with ERC-20 transfers and `holders`,
+The chains are made up: without transfers, with NFT transfers, with ERC-20 transfers and `holders`,
 and the P-Chain of index_store, 150,000 items of each. A SQLite file and a PostgreSQL database get
 each batch, in turns; the ratio counts. Without `--url` the benchmark starts the PostgreSQL server
 of the tests, with `fsync` and autovacuum off: `.venv/bin/python -m benchmarks.index_databases

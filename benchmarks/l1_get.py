@@ -1,10 +1,10 @@
 """(g) Repeated GETs of a stored signed message of an L1 transaction, from a daemon that did not
 sign it.
 
-The GET of a conversion's message, L1 of 100 validators. One daemon process signs it; the client
-then asks a fresh one on the same store, pinned to one core, over eight keep-alive connections from
-the other core, while a block is accepted each second and an epoch ends every five. The daemon asks
-no validator.
+One daemon process signs the message of a conversion, for an L1 of 100 validators. The client then
+gets it from a fresh one on the same store, pinned to one core, over eight keep-alive connections
+from the other core, while a block is accepted each second and an epoch ends every five. The daemon
+asks no validator.
 """
 
 from __future__ import annotations

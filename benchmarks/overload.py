@@ -1,12 +1,12 @@
 """(s) Bursts of new messages: how many are answered, how early the rest is refused, and what that
 costs.
 
-An L1 of 100 validators, timeout of 15 s. A burst of 200 new messages, then one of 2,000, each
-message in a request and on a connection of its own, from eight client addresses;
-`max-requests-in-flight` is 8,000, so that nothing else refuses a request. Late is what got neither
-a signed message nor the refusal. The validators and the client share the two cores with the daemon;
-the figures are from a machine with other work (four processes for each core), so the shares say
-more than the seconds.
+The L1 has 100 validators, and requests have a timeout of 15 s. The client sends a burst of 200 new
+messages, then one of 2,000, each message in a request and on a connection of its own, from eight
+addresses; `max-requests-in-flight` is 8,000, so that nothing else refuses a request. A request is
+late if it got neither a signed message nor the refusal. The validators and the client share the two
+cores with the daemon; the figures are from a machine with other work (four processes for each
+core), so the shares say more than the seconds.
 """
 
 from __future__ import annotations

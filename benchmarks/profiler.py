@@ -1,9 +1,10 @@
 """(p) Cost of the profiler: its share of the CPU by its own clock, and compared with the same work
 without it.
 
-No network and no daemon: the same blocks are decoded in 20 tasks and 4 threads, 30 calls deep, half
-a second of CPU a turn, with and without the profiler, 30 turns each, alternating. The profiler's
-own CPU is what it measures of itself; the other ratio contains everything, noise included.
+The benchmark needs no network and no daemon. It decodes the same blocks in 20 tasks and 4 threads,
+30 calls deep, half a second of CPU a turn, with and without the profiler, 30 turns each,
+alternating. The profiler's own CPU is what it measures of itself; the other ratio contains
+everything, noise included.
 """
 
 from __future__ import annotations

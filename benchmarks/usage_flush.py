@@ -1,9 +1,9 @@
 """Adding hours of 20,000 label combinations to their buckets during the calls of an EVM chain.
 
-Calls of an EVM chain at an even rate, 40 % of what the daemon can answer on one core, while it adds
-four hours of 20,000 label combinations to their buckets, a minute in each transaction; the
-benchmark keeps the flushes before the daemon starts. After that the same calls without a flush. CPU
-of adding is the daemon's beyond that of the calls.
+A client calls an EVM chain at an even rate, 40 % of what the daemon can answer on one core, while
+the daemon adds four hours of 20,000 label combinations to their buckets, a minute in each
+transaction; the benchmark keeps the flushes before the daemon starts. After that the client makes
+the same calls without a flush. The CPU of adding is what the daemon used beyond that of the calls.
 """
 
 from __future__ import annotations

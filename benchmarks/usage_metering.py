@@ -1,9 +1,9 @@
 """(z) Metered calls of an EVM chain: CPU of a call with and without usage-enabled, two daemons in
 turns.
 
-The same node behind two daemons, one of which has `usage-enabled`. They take turns of a quarter of
-a second, in alternating order, with calls on one and on 32 connections, and with batches of 100.
-The ratio of the CPU of a request is the median of 40 turns.
+Two daemons stand before the same node; one of them has `usage-enabled`. They take turns of a
+quarter of a second, in alternating order, with calls on one and on 32 connections, and with batches
+of 100. The ratio of the CPU of a request is the median of 40 turns.
 """
 
 from __future__ import annotations

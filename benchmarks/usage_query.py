@@ -1,9 +1,9 @@
 """Endpoint 16 over 90 days of usage by 500 user agents, 5,000 label combinations a day.
 
-Endpoint 16 over HTTP, one query after another, to a daemon on one core with a metrics database of
-90 days: 500 user agents, 5,000 label combinations a day, with sketches of 300 to 400 buckets for
-each agent and day. Ungrouped, grouped by each label, and filtered to one of ten countries with
-equal shares, 100 queries of each.
+A client sends one query after another to a daemon on one core, whose metrics database has 90 days:
+500 user agents, 5,000 label combinations a day, with sketches of 300 to 400 buckets for each agent
+and day. It sends 100 queries of each kind: ungrouped, grouped by each label, and filtered to one of
+ten countries with equal shares.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The history of the primary chains, independent of the database.
 
-Start with `ports.py`: `PrimaryNetworkIndex` takes the queries of `queries.py` and returns the
+Start with `interfaces.py`: `PrimaryNetworkIndex` takes the queries of `queries.py` and returns the
 resources of `transactions.py` and `blocks.py`. `aliases.py` has the names of blockchains.
 """
