@@ -79,7 +79,7 @@ def _leave(number: int, _frame: object) -> NoReturn:
 
 
 def benchmark(name: str) -> Callable[[bool], Report]:
-    """Return the one function of a benchmark; its argument: whether to be quick."""
+    """Return the function that runs a benchmark; its argument chooses a quick run."""
     run: Callable[[bool], Report] = importlib.import_module(f"benchmarks.{name}").run
     return run
 

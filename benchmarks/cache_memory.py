@@ -123,7 +123,7 @@ async def _fill_daemon(folder: Path, limit_bytes: int) -> list[Figure]:
 
 
 def fill(validators: int, limit_bytes: int) -> dict[str, int]:
-    """Fill the caches as rounds do; return what that took."""
+    """Fill the caches as rounds do; return the figures of it by name."""
     settings = AggregationSettings(cache_bytes=limit_bytes)
     limit = SharedByteLimit(limit_bytes)
     shares = ShareCache(settings.signature_cache_size, limit)

@@ -66,7 +66,7 @@ class Repeats:
 
     @property
     def hit_percent(self) -> float:
-        """How many of the lookups found a finished response."""
+        """The share of the lookups that found a finished response."""
         return 100 * self.lookups[0] / sum(self.lookups)
 
 

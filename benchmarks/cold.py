@@ -76,14 +76,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What one aggregation costs at least, CPU seconds."""
+    """The least CPU time of one aggregation, in seconds."""
 
     crypto_s: float
     transport_s: float
 
     @property
     def total_s(self) -> float:
-        """Both together."""
+        """The sum of both."""
         return self.crypto_s + self.transport_s
 
 

@@ -33,9 +33,9 @@ KIBIBYTE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """How a daemon came to be connected.
+    """The time and the memory that a daemon needs to connect.
 
-    Times in seconds since its process was started; the rest is growth since it listened.
+    Times are in seconds since its process was started; the rest is growth since it listened.
     """
 
     listening_s: float

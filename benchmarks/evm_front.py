@@ -57,7 +57,10 @@ NOTES = (
 
 @dataclass(slots=True)
 class Turns:
-    """What came of one kind of load at one side, turn by turn; cpu_s: of one request."""
+    """The results of one kind of load at one side, turn by turn.
+
+    cpu_s: CPU time of one request.
+    """
 
     p50_s: list[float] = field(default_factory=list)
     p99_s: list[float] = field(default_factory=list)
@@ -142,7 +145,7 @@ def _at_a_rate(call: bytes, rate: float, seconds: float, side: Side) -> Load:
 
 
 async def _in_turns(sides: Sequence[Side], turns: int, drive: Drive) -> Measured:
-    """Return what came of one kind of load at each side; the first turn of each is not counted."""
+    """Return the results of one kind of load at each side, without the first turn of each."""
     measured = {side.name: Turns() for side in sides}
     for turn in range(turns + 1):
         for side in sides:

@@ -100,9 +100,7 @@ class ThreadProver(BlockProver):
 
 
 class MemoryNodes:
-    """Stands for the nodes of a chain, of which there is one, and for the node: answers are ready
-    in memory.
-    """
+    """Stands for the nodes of a chain, and for its only node, which answers from memory."""
 
     position = 0
 
@@ -211,7 +209,7 @@ def _measure_holds() -> list[Figure]:
 
 
 def _without_proof() -> AbstractContextManager[object]:
-    """Have no block proven within."""
+    """Let the indexer prove no block while the context is open."""
     return patch.object(block_reader, "needs_proof", lambda *_: False)
 
 
@@ -314,8 +312,8 @@ def _first_unproven(chain: ServedChain) -> list[UnprovenBlock]:
 
 
 async def _hold_ms(chain: ServedChain) -> float:
-    """Read the last block of a chain; return the milliseconds for which the event loop did nothing
-    else at most.
+    """Read the last block of a chain; return the longest time, in milliseconds, in which the event
+    loop did nothing else.
     """
     longest_s = 0.0
 

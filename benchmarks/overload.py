@@ -61,7 +61,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What came of requests for so many new messages at once."""
+    """The outcome of many requests for new messages at once."""
 
     responses: Sequence[Response]
     took_s: float

@@ -34,7 +34,10 @@ SHARE_AIM = Aim(0.02)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """CPU of one turn of the work; own_s: the share of the profiler, by its own clock."""
+    """The CPU time of one turn of the work.
+
+    own_s: CPU time of the profiler, by its own clock.
+    """
 
     cpu_s: float
     own_s: float = 0.0

@@ -76,12 +76,12 @@ class Soak:
 
     @property
     def requests(self) -> int:
-        """How many requests the run has."""
+        """The number of requests of the run."""
         return int(self.minutes * 60 * self.rate)
 
     @property
     def new_messages(self) -> int:
-        """How many new messages the run needs at most."""
+        """The largest number of new messages that the run may need."""
         return 2 + int(self.requests * self.new / 100)
 
     @property
