@@ -108,7 +108,7 @@ class RecordedDaemon:
 
         await until(is_indexed)
 
-    async def until_nodes_answer(self) -> None:
+    async def until_nodes_reply(self) -> None:
         """Wait until the network is known, and with it what is derived from it."""
 
         async def is_known() -> bool:

@@ -194,7 +194,7 @@ async def test_item_8_methods_of_subnet_evm_in_every_recorded_form(
 ) -> None:
     l1 = recorded_l1(*(SUBNET_EVM if source == "derived" else ()))
     async with recorded_network(tmp_path, l1, index_chains=[]) as recorded:
-        await recorded.until_nodes_answer()
+        await recorded.until_nodes_reply()
         for row in rows("l1-0"):
             call = {"jsonrpc": "2.0", "id": 1, "method": row["method"], "params": row["params"]}
             reply = await recorded.daemon.post(RPC, call)

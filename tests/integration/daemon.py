@@ -152,7 +152,7 @@ class Daemon:
 
         await until(is_open)
 
-    async def until_nodes_answer(self, message: SimMessage) -> None:
+    async def until_nodes_reply(self, message: SimMessage) -> None:
         """Wait until the nodes have answered for a message, so that a short deadline is enough for
         its validators.
         """

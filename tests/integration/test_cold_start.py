@@ -99,7 +99,7 @@ async def test_a_request_fails_at_once_when_no_redial_falls_into_its_time(tmp_pa
         for index in range(10):
             network.stop_validator(index)
         async with run_daemon(build_config(network, tmp_path)) as daemon:
-            await daemon.until_nodes_answer(message)
+            await daemon.until_nodes_reply(message)
             reply = await daemon.aggregate(message, timeout_seconds=0.5)
         assert reply.status == 503
         assert reply.body["code"] == "quorum_not_reached"

@@ -297,7 +297,7 @@ async def test_an_empty_set_at_the_proposed_height_is_asked_for_again(tmp_path: 
         ) as daemon,
     ):
         message = network.messages_of(network.subnets[1].subnet_id)[0]
-        await daemon.until_nodes_answer(message)
+        await daemon.until_nodes_reply(message)
         reply = await daemon.aggregate(message, timeout_seconds=1)
         assert reply.status == 504
         assert reply.body["code"] == "quorum_not_reached"
