@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -44,6 +44,7 @@ from warpseal.indexer.processors import PChainProcessor
 from warpseal.indexer.settings import IndexerSettings
 from warpseal.ledger.effects import BlockEffects, SetChange
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
+from warpseal.warp.validator_set import ValidatorEntry
 
 VALIDATORS = 1_500
 CHANGES_A_BLOCK = 4
@@ -246,10 +247,12 @@ def _count_differences(blocks: Sequence[bytes], sets: dict[int, Any]) -> int:
             session, different = ReadSession(connection), 0
             for height, expected in sets.items():
                 members = read_all_members(session, height) or {}
-                index_sets = {
-                    subnet: {entry.node_id: (entry.public_key, entry.weight) for entry in entries}
-                    for subnet, entries in members.items()
-                }
+                index_sets = {subnet: _by_node(entries) for subnet, entries in members.items()}
                 different += index_sets != expected
         engine.dispose()
     return different
+
+
+def _by_node(entries: Iterable[ValidatorEntry]) -> dict[NodeID, tuple[bytes | None, int]]:
+    """Return key and weight of each validator, as the plain model has them."""
+    return {entry.node_id: (entry.public_key, entry.weight) for entry in entries}

@@ -17,12 +17,18 @@ from warpseal.warp.ids import id_text, node_id_text
 EVM_ADDRESS_BYTES: Final = 20
 _MAX_CACHED: Final = 16_384
 _CASE_BIT: Final = 0x20
-_CASE_BIT_OF_LETTERS: Final = bytes(
-    _CASE_BIT if chr(digit) in "abcdef" else 0 for digit in range(256)
-)
-_CASE_BIT_FROM_8: Final = bytes(
-    _CASE_BIT if chr(digit) in "89abcdef" else 0 for digit in range(256)
-)
+
+
+def _case_bits(digits: str) -> bytes:
+    """Return a table of all bytes that has the case bit at these digits, and 0 elsewhere."""
+    table = bytearray(256)
+    for digit in digits.encode():
+        table[digit] = _CASE_BIT
+    return bytes(table)
+
+
+_CASE_BIT_OF_LETTERS: Final = _case_bits("abcdef")
+_CASE_BIT_FROM_8: Final = _case_bits("89abcdef")
 
 _bech32 = lru_cache(_MAX_CACHED)(bech32_text)
 node_text = lru_cache(_MAX_CACHED)(node_id_text)

@@ -64,7 +64,7 @@ class TrustedProxies:
         return with_client
 
     def set_client(self, scope: Scope) -> None:
-        """Have `client_of` return the client behind the proxies."""
+        """Let `client_of` return the client behind the proxies."""
         client = self._forwarded_client(scope)
         if client is not None:
             scope[_CLIENT] = client
@@ -138,14 +138,17 @@ def proxy_network(value: Any, path: str) -> IpNetwork:
 
 
 def _last_first(scope: Scope, header: bytes) -> Iterator[bytes]:
-    """Yield the values of a header from the last to the first; several lines are one list (RFC
-    9110, 5.3).
+    """Yield the values of a header from the last to the first.
+
+    Several lines are one list (RFC 9110, 5.3).
     """
-    for name, value in reversed(scope["headers"]):
-        if name == header:
-            yield from filter(
-                None, (part.strip(b" \t\r\n") for part in reversed(value.rsplit(b",", _MAX_HOPS)))
-            )
+    for name, line in reversed(scope["headers"]):
+        if name != header:
+            continue
+        for part in reversed(line.rsplit(b",", _MAX_HOPS)):
+            value = part.strip(b" \t\r\n")
+            if value:
+                yield value
 
 
 def _parse_address(value: bytes) -> IPv4Address | IPv6Address | None:

@@ -60,15 +60,15 @@ MAX_PIPELINED: Final = 16
 # A refused body is still read for a while, so that its sender sees the response and not a broken
 # connection.
 MAX_MESSAGE_BODIES: Final = 8
-# What EVM nodes take, twice: bodies for them are larger than any other.
+# Twice the bytes that an EVM node takes: bodies for nodes are larger than any other.
 MAX_NODE_MESSAGE_BYTES: Final = 2 * 5_242_880
 MAX_SOCKET_MESSAGE_BYTES: Final = 5_242_880
 LINGER_S: Final = 1.0
-# A connection that waits for its client counts as idle after so long: the request of a new one may
-# be unread so far.
+# A connection that waits for its client counts as idle after this time. The request of a new
+# connection may be unread until then.
 _PATIENCE_S: Final = 1.0
-# The parser gets a read in pieces of so many bytes. Pieces of a chunked body may have to wait for
-# their turn.
+# The parser gets a read in pieces of this size. Pieces of a chunked body may have to wait for their
+# turn.
 _PIECE_BYTES: Final = 4_096
 # A few chunks in a piece cost nothing, and count as none.
 _FEW_CHUNKS: Final = 16
@@ -449,12 +449,7 @@ class LimitedHttp(HttpToolsProtocol):
 def _response(error: WarpsealError, url: bytes) -> bytes:
     response = error_response(error, dialect_of(url.decode("latin-1")))
     response.headers.update({"x-request-id": request_id.get(), "connection": "close"})
-    status = (
-        f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}\r\n".encode()
-    )
-    return (
-        status
-        + b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
-        + b"\r\n"
-        + response.body
-    )
+    phrase = HTTPStatus(response.status_code).phrase
+    status_line = f"HTTP/1.1 {response.status_code} {phrase}\r\n".encode()
+    fields = b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
+    return status_line + fields + b"\r\n" + response.body

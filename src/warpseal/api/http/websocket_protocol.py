@@ -78,11 +78,8 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     def send_receive_event_to_app(self) -> None:
-        if (
-            not self.close_sent
-            and self.curr_msg_data_type == "text"
-            and not _is_utf8(b"".join(self.frames))
-        ):
+        is_open_text = not self.close_sent and self.curr_msg_data_type == "text"
+        if is_open_text and not _is_utf8(b"".join(self.frames)):
             # uvicorn would log an error with a traceback, which any client could cause.
             self.frames = []
             self.conn.send_close(CloseCode.INVALID_DATA)
