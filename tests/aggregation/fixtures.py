@@ -116,7 +116,7 @@ def index_of(validators: CanonicalValidatorSet, number: int) -> int:
 class SentRequest:
     """One request to one node.
 
-    times: how often it was asked before.
+    times: number of earlier requests to the node.
     """
 
     node_id: NodeID
@@ -204,8 +204,7 @@ class _OpenRequest:
 class Network:
     """The peer network in memory.
 
-    scripts: by number of node; a node without one signs at once.
-
+    scripts: script by number of the node; a node without a script signs at once.
     capacity: unanswered requests from which on a node is congested; None: it never is.
     """
 
@@ -328,7 +327,8 @@ def _message_in(app_bytes: bytes) -> bytes:
 class Sets:
     """Validator sets.
 
-    by_height: of SUBNET unless another subnet is named in `others`.
+    by_height: sets of SUBNET by height.
+    others: sets of other subnets.
     """
 
     latest: CanonicalValidatorSet

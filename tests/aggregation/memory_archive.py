@@ -19,9 +19,9 @@ PATIENCE_S = 1.0
 class MemoryArchive:
     """Outlives the aggregators that use it.
 
-    commit_s, recall_s: how long they take; no caller waits beyond a second.
-
-    lists: how often shares were handed over; rejected, recalls, pinned: what was called, in order.
+    commit_s, recall_s: time of a commit and of a recall; no caller waits longer than a second.
+    lists: batches of shares that were handed over, in order.
+    rejected, recalls, pinned: arguments of the calls, in order.
     """
 
     commit_s: float = 0.0

@@ -286,7 +286,7 @@ class CountingNodes:
 class ScriptedStatus:
     """Returns the given document, without addresses if none are wanted, and counts the calls.
 
-    turns: how often it lets other callbacks run, as a large document does.
+    turns: number of times that it lets other callbacks run, as a large document does.
     """
 
     document: StatusDocument = EMPTY_STATUS

@@ -47,7 +47,8 @@ _MODELS: Final[Mapping[str, type[Any]]] = {
 class Subject:
     """One list, or one thing.
 
-    function: of the SDKs; path: a template that takes its part of the request.
+    function: function of the SDKs.
+    path: template that takes its part of the request.
     """
 
     function: str

@@ -41,7 +41,7 @@ class WebhookRequestRecord:
 class Receiver:
     """A receiver of webhooks.
 
-    statuses: of the next responses; 200 from then on.
+    statuses: HTTP statuses of the next responses; later ones have 200.
     retry_after: header of responses that are no success.
     held: while it is not set, requests get no response.
     """

@@ -77,7 +77,7 @@ def write(
 ) -> None:
     """Write blocks of both chains.
 
-    node_height: what the indexer says of the nodes; None: it has no status.
+    node_height: height of the nodes that the indexer reports; None: it reports no status.
     """
     with icm_writers(url) as writers:
         for chain_id, writer in writers.items():

@@ -45,7 +45,7 @@ def missing_programs() -> list[str]:
 class Member:
     """One server, and the Patroni that runs it.
 
-    public_port: where the other members reach it.
+    public_port: port at which the other members reach the server.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Cluster:
     def url(self, ports: Iterable[int] = ()) -> str:
         """Return the URL with all servers, as libpq reads it.
 
-        ports: where they are reached.
+        ports: ports at which the servers are reached.
         """
         hosts = ",".join(
             f"127.0.0.1:{port}" for port in ports or (member.port for member in self.members)

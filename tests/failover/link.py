@@ -15,7 +15,7 @@ _KEEPALIVE_S = 5.0
 class Link:
     """Forwards connections to a port.
 
-    delay_s: of each direction. `async with` opens and closes it.
+    delay_s: delay of each direction. `async with` opens and closes the link.
     """
 
     target_port: int

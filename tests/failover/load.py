@@ -33,7 +33,7 @@ class Load:
 
     signed: the signed messages by message.
     statuses: number of responses by status and code.
-    latencies_s: of successes.
+    latencies_s: latencies of successful requests.
     calls: forwarded calls that were answered.
     """
 

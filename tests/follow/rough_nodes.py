@@ -23,9 +23,8 @@ class RoughNode:
     """A node with the first blocks of a chain.
 
     lies: other bytes by height.
-    lag: newest blocks that it lacks.
-
-    lowest_height: what it has at least.
+    lag: number of newest blocks that it lacks.
+    lowest_height: height that the node always has.
     """
 
     chain: list[bytes]

@@ -35,9 +35,8 @@ EMPTY_ROOT: Final = keccak(b"\x80")
 class ServedChain:
     """The results that a node returns, as JSON, by height.
 
-    headers: with the hashes of the transactions only.
-
-    traces: of debug_traceBlockByNumber with the callTracer.
+    headers: blocks with the hashes of the transactions only.
+    traces: results of debug_traceBlockByNumber with the callTracer.
     """
 
     blockchain_id: ChainID

@@ -69,22 +69,23 @@ _CALLS: Final = msgspec.json.Decoder(Call | list[Call])
 class EvmReplayNode:
     """One node of a chain. Fields may be changed while it serves.
 
-    tip: height of its newest block; None: of the chain's.
-    first, first_receipts: below them it has no blocks, or no receipts (null), as after a state sync
-        or when pruned; the genesis is always there.
-    tip_receipts: above it receipts are not there yet.
-    is_async: answers null for blocks above the tip, as the C-Chain after Helicon, else -32000.
+    tip: height of its newest block; None: the newest block of the chain.
+    first, first_receipts: lowest heights of blocks and of receipts, as after a state sync or when
+        pruned; the node returns null below them. The genesis is always there.
+    tip_receipts: highest block with receipts.
+    is_async: whether the node returns null for blocks above the tip, as the C-Chain after Helicon,
+        or else -32000.
     has_block_receipts: whether it knows eth_getBlockReceipts.
     first_trace: lowest height that it traces, None: it has no debug API; has_genesis_state: it also
         traces block 1, as every pruned node.
     most_in_batch, batch_limit: see BatchLimit.
-    busy: how many next requests get 429, with `retry_after`.
-    delay_s: before each response.
+    busy: number of next requests that get 429, with `retry_after`.
+    delay_s: delay of each response.
     is_down: requests get 503.
     is_endless: responses never end.
     forbids: methods that get 403, as gateways answer what a key may not call.
     respond: sends another response to a request, whose body it gets.
-    headers, receipts: returned instead, by height.
+    headers, receipts: other headers and receipts by height.
     replies: result, or JSON-RPC error as (code, message), by method.
     call: result of eth_call(address, data, block) as bytes; None: it reverts.
     reserved: keeps the port while the node is not served.

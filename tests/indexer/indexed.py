@@ -46,7 +46,7 @@ FAST = IndexerSettings(
 class SimulatedNode:
     """A node of a simulated network.
 
-    place: from 0.
+    place: place of the node in the network, from 0.
     """
 
     network: SimulatedNetwork
@@ -81,7 +81,7 @@ async def upstream_of(
 ) -> AsyncIterator[Upstream]:
     """Open clients of the nodes.
 
-    quorum: how many must agree.
+    quorum: number of nodes that must agree.
     """
     endpoints = tuple(NodeEndpoint(node.url) for node in nodes)
     base = NodeSettings(

@@ -71,14 +71,14 @@ def recorded_chains() -> Chains:
 class ReplayNode:
     """One node.
 
-    tips: the heights that it has, by chain; None: all.
-    first: below it the node has no blocks.
-
-    has_index: whether it has the index API.
-    replies: what is answered instead, by method: a value, or a function of the params.
-    busy: how many next requests get 429.
-    call_counts: calls by method; replaced: other blocks, by chain and height.
-    reserved: keeps the port while the node is not served.
+    tips: the newest height of the node by chain; None: all blocks.
+    first: the lowest height of the node.
+    has_index: whether the node has the index API.
+    replies: other replies by method: a value, or a function of the params.
+    busy: number of next requests that get 429.
+    call_counts: calls by method.
+    replaced: other blocks, by chain and height.
+    reserved: socket that keeps the port while the node is not served.
     """
 
     chains: Chains = field(default_factory=recorded_chains)

@@ -224,9 +224,8 @@ def build_config(
 ) -> Config:
     """Return the configuration of a daemon.
 
-    keys: of the config file; packages: settings by package (dicts).
-
-    Packages set what has no key, such as the time between pings.
+    keys: entries of the config file.
+    packages: settings by package, for those without a key, such as the time between pings.
     """
     config = load(write_config_file(network, folder, keys), {}, {}).config
     tuned = {

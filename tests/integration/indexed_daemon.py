@@ -31,7 +31,7 @@ async def run_recorded_daemon(
 ) -> AsyncIterator[Daemon]:
     """Run a daemon with the recorded network's index.
 
-    keys: of the config file, `_` for `-`.
+    keys: entries of the config file, `_` for `-`.
     """
     chains = [chain for chain in PrimaryChain if chain.value[0] in keys.get("index_chains", "pxc")]
     async with serving(node or ReplayNode()) as served:
@@ -44,7 +44,7 @@ async def run_recorded_daemon(
 async def run_synthetic_daemon(folder: Path, seed: int = 7, **keys: Any) -> AsyncIterator[Daemon]:
     """Run a daemon with the index of a synthetic P-Chain history.
 
-    keys: of the config file, `_` for `-`.
+    keys: entries of the config file, `_` for `-`.
     """
     url = _write_index(folder, seed)
     chains = {id_text(tx.id): checked_hex(tx.raw) for tx in made_up.CHAIN_TXS}

@@ -266,7 +266,7 @@ async def test_validators_of_a_configured_chain_are_returned_and_its_subnet_is_f
 class Listing:
     """A node behind a chain that lists one validator.
 
-    status: what it answers instead.
+    status: HTTP status of each reply; only 200 has a list.
     """
 
     status: int = 200

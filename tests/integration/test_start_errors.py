@@ -43,7 +43,8 @@ FREE_PORTS = {"api-port": 0, "metrics-port": 0, "api-host": "127.0.0.1"}
 class ConfigFolder:
     """The folder of a test.
 
-    path: of a file in it; write: writes one, and returns its path.
+    path: returns the path of a file in the folder.
+    write: writes a file, and returns its path.
     """
 
     folder: Path

@@ -49,7 +49,8 @@ STAGES: Final = ["validators", "connect", "collect", "verify"]
 class Collector:
     """A collector of OTLP over HTTP.
 
-    status: of its responses; released: unset while it does not respond.
+    status: HTTP status of its responses.
+    released: event that is unset while the collector does not respond.
     """
 
     url: str

@@ -31,7 +31,7 @@ CREDITS: Final = {"eth_chainId": 1, "info.getNetworkID": 1, "info.getNothing": 1
 class Call:
     """A JSON-RPC call and its usage.
 
-    label: of its method.
+    label: label of its method.
     """
 
     method: str

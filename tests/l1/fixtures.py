@@ -46,8 +46,8 @@ PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, heig
 class L1Setup:
     """A running message service.
 
-    store: in a folder of the test.
-    follower: its reported progress.
+    store: a store in a folder of the test.
+    follower: the progress that the follower reports.
     """
 
     network: SimulatedNetwork

@@ -53,7 +53,7 @@ def self_signed(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> tuple[by
 def plan(validators: int, *rules: str, **changes: Any) -> Plan:
     """Return the plan of a network with one L1 that all validators share.
 
-    rules: as on simnet's command line.
+    rules: behaviours, as on simnet's command line.
     """
     return Plan(
         validators=validators,

@@ -54,7 +54,7 @@ INACTIVE = node_id("F3JBbBDkXHTFkeAaxxUbmLsJCFFgtDMtF")
 class FakePeerUptimes:
     """Sees what a test lets it see.
 
-    uptimes: by validation id.
+    uptimes: uptime by validation id.
     """
 
     connected: set[NodeID] = field(default_factory=set)

@@ -169,7 +169,7 @@ class Stakings:
     def renew(self, renewed: PeriodRenewed, earned: int, fees: int) -> None:
         """Renew a staking.
 
-        earned, fees: what the ended cycle paid, besides what became weight.
+        earned, fees: rewards that the ended cycle paid, without those that became weight.
         """
         staking = self._open.get(renewed.tx_id)
         if staking is None:

@@ -75,11 +75,13 @@ _LAST_KEYS: Final = (
 
 
 class IndexWriter:
-    """The only writer of an index. outputs: the ledger's source of the outputs of earlier blocks.
+    """The only writer of an index.
 
-    engine: of `writing_index`. Every method raises StoreDown and its subclasses: IndexMoved if
-        another process has written, and IndexDamaged. After an error the next call loads its state
-        from the database again.
+    Every method raises StoreDown and its subclasses: IndexMoved if another process has written, and
+    IndexDamaged. After an error the next call loads its state from the database again.
+
+    engine: the engine that `writing_index` returns.
+    outputs: the ledger's source of the outputs of earlier blocks.
     """
 
     def __init__(self, engine: Engine, params: Parameters, settings: IndexSettings) -> None:

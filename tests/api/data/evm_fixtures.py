@@ -53,7 +53,7 @@ async def evm_setup(
 ) -> AsyncIterator[DataApiSetup]:
     """Serve nodes of one chain, and yield an API in front of them.
 
-    more_urls: of nodes that are served elsewhere, or not at all.
+    more_urls: URLs of nodes that are served elsewhere, or not at all.
     entry: more fields of the entry of the chain.
     """
     async with serving_evm(*nodes):

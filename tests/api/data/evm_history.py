@@ -233,7 +233,7 @@ async def indexed_setup(
 ) -> AsyncIterator[DataApiSetup]:
     """Yield an API in front of the index of a chain in a folder.
 
-    nodes: of the chain, by default one with all of it.
+    nodes: nodes of the chain; by default a single node, which has all blocks.
     """
     clock = clock or Clock()
     url = evm_index_url(settings, folder, chain_id)

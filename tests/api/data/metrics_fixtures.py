@@ -43,10 +43,9 @@ NO_NODE = NodeEndpoint("http://127.0.0.1:1")
 class MadeChain:
     """A chain without a node.
 
-    blocks: of its index.
+    blocks: blocks of its index.
     is_current: the indexer says that no node has more blocks.
-
-    chain_id: its blockchain id; None: one of its number.
+    chain_id: its blockchain id; None: an id that is made of its number.
     """
 
     number: int
@@ -74,7 +73,7 @@ def block_at(number: int, time: int, tx_count: int) -> EvmBlockFacts:
 def write_chain(url: str, chain: MadeChain, now: float) -> None:
     """Write the index of a chain.
 
-    url: of `index-url`.
+    url: value of `index-url`.
     """
     settings = IndexSettings(url)
     engine = writing_evm_index(
@@ -113,7 +112,7 @@ async def metrics_setup(
 ) -> AsyncIterator[DataApiSetup]:
     """Yield an API in front of the indexes of chains.
 
-    metrics_url: of the metrics database; None: there is none.
+    metrics_url: URL of the metrics database; None for no database.
     """
     clock = clock or Clock()
     settings = IndexSettings(index_url)

@@ -42,7 +42,7 @@ def write_chains(
 ) -> None:
     """Write the indexes of A and B.
 
-    node_height: what the indexer says about both; by default they are current.
+    node_height: height of the nodes that the indexer reports; by default both indexes are current.
     """
     with icm_writers(file_urls(folder)[0]) as writers:
         for chain_id, writer in writers.items():

@@ -77,14 +77,14 @@ class Spending(Struct, frozen=True, gc=False):
 class Utxo(Struct, frozen=True, gc=False, kw_only=True):
     """One output of any of the three chains.
 
-    tx_id, output_index: what its id is made of; those of a reward are the staking transaction's.
-    height, time: of the block in which it came into being (unix seconds).
-    consumed_on: where it can be spent.
+    tx_id, output_index: parts of its id; those of a reward are the staking transaction's.
+    height, time: height and unix seconds of the block in which it came into being.
+    consumed_on: chain on which it can be spent.
     kind: "TRANSFER", "STAKE" or, on the X-Chain, the name of another output.
     locktime, stakeable_locktime: unix seconds, 0 where there is none.
     stake_start, stake_end: the time for which it is staked.
     raw: its codec bytes.
-    group_id, payload: of an NFT.
+    group_id, payload: fields of an NFT.
     is_incomplete: its origin is not known, its fields come from the input that spent it.
     """
 
@@ -124,7 +124,7 @@ class Owner(Struct, frozen=True, gc=False):
 class Manager(Struct, frozen=True, gc=False):
     """The contract that manages an L1's validators.
 
-    address: as many bytes as its chain has it.
+    address: bytes of the contract's address, as many as its chain uses.
     """
 
     chain_id: ChainID
@@ -162,11 +162,12 @@ class PTransaction(Struct, frozen=True, gc=False, kw_only=True):
     """A P-Chain transaction.
 
     kind: the node's name of its type, or "UNKNOWN".
-    time, start, end: unix seconds. value, burned, staked,
-    l1_funded: by asset, none of it 0.
-    delegation_fee_shares: of 1,000,000.
-    estimated_reward: nAVAX (or the subnet's asset).
-    reward_tx_id: what closed this stake; staking_tx_id: what this transaction closes.
+    time, start, end: unix seconds.
+    value, burned, staked, l1_funded: amounts by asset, none of them 0.
+    delegation_fee_shares: shares of 1,000,000.
+    estimated_reward: nAVAX, or units of the subnet's asset.
+    reward_tx_id: transaction that closed this stake.
+    staking_tx_id: transaction whose stake this one closes.
     """
 
     tx_id: TxID

@@ -34,7 +34,7 @@ UNKNOWN_NODE = "NodeID-111111111111111111116DBWJs"
 class Node:
     """Answers as subnet-evm does: all it lists, or those that are named.
 
-    status: what it answers instead.
+    status: HTTP status of each reply; only 200 has a list.
     """
 
     listed: list[dict[str, Any]] = field(default_factory=lambda: LISTED[0])

@@ -48,9 +48,9 @@ class Exchange:
 class Expected:
     """What Warpseal answers.
 
-    code: of its error.
-    text: what its error text contains; None means the reference's text, then the reason.
-    deviation: why status or text differ from the reference's on purpose; empty where they are
+    code: code of the error.
+    text: part of the error text; None means the reference's text, then the reason.
+    deviation: reason why status or text differ from the reference's on purpose; empty if they are
         equal.
     """
 

@@ -57,8 +57,8 @@ def message_id(messenger: bytes, source: ChainID, destination: ChainID, nonce: i
 class Message(NamedTuple):
     """A message of a messenger.
 
-    adapter: of version 2, None of version 1.
-    asset, fee: what it was sent with.
+    adapter: adapter of a message of version 2; None for version 1.
+    asset, fee: asset and amount of the fee with which it was sent.
     """
 
     source: ChainID

@@ -43,8 +43,8 @@ class HistoryError(AssertionError):
 class History:
     """The run of one history.
 
-    log: what happened, for the report of a failure; counts: of outcomes.
-
+    log: lines for the report of a failure.
+    counts: number of each outcome.
     asked_at: Unix seconds of the last request.
     was_hurried: whether its time was made to pass faster.
     """

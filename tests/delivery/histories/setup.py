@@ -197,7 +197,7 @@ _FREQUENCIES: Final = (8, 8, 4, 5, 4, 4, 3, 2, 2, 1, 1)
 async def run_setup(folder: Path, seed: int) -> AsyncIterator[HistorySetup]:
     """Run a network and a daemon on this loop.
 
-    seed: of the keys.
+    seed: seed of the keys.
     """
     settings = NodeSettings(clock=time.time, ping_interval_s=_NEVER_S, read_timeout_s=_NEVER_S)
     # Every fifth network is one before Granite.

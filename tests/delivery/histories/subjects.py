@@ -25,7 +25,7 @@ _NO_OWNER = PChainOwner(0, ())
 class Subject:
     """A message and its destination.
 
-    transaction: of the P-Chain, which the message attests.
+    transaction: transaction of the P-Chain that the message attests.
     """
 
     unsigned: UnsignedMessage

@@ -41,7 +41,7 @@ class Anvil:
 async def anvil(*more: str) -> AsyncIterator[Anvil]:
     """Run a node of its own, on a free port of this machine.
 
-    more: of its flags.
+    more: more flags of the node.
     """
     program = binary()
     assert program is not None

@@ -66,7 +66,7 @@ class GatewayNode(ReplayNode):
     """A node of the primary network that keeps what it was asked: path and body of each call.
 
     replies may be HALTS or HANGS.
-    status: of every reply but those to the pool.
+    status: HTTP status of every reply, except those to the pool.
     absent: paths that do not exist.
     """
 

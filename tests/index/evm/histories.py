@@ -90,7 +90,7 @@ class History:
     """Blocks one after the other. Token ids are small or have 256 bits.
 
     is_consistent: senders own what they send.
-    traced: by block, creations inside of its transactions.
+    traced: creations inside of transactions, by block.
     """
 
     seed: int

@@ -47,8 +47,8 @@ class KnownMessage:
 class IcmChain:
     """One chain and its index as a plain model.
 
-    logs: by block and transaction.
-    outgoing, incoming: by id, in order.
+    logs: logs by block and transaction.
+    outgoing, incoming: messages by id, in order.
     """
 
     id: ChainID

@@ -19,8 +19,8 @@ Token = tuple[bytes, TokenStandard, int]
 class EvmModel:
     """All blocks so far.
 
-    is_erc721: what contracts of candidate transfers say.
-    is_complete: from block 0 on.
+    is_erc721: replies of the contracts of candidate transfers.
+    is_complete: the blocks begin with block 0.
     """
 
     is_erc721: dict[bytes, bool] = field(default_factory=dict)

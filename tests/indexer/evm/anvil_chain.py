@@ -62,7 +62,7 @@ class AnvilChain:
     async def deploy(self, contract: str, types: str = "", *arguments: Any) -> bytes:
         """Create a contract in a block of its own; return its address.
 
-        types: of the constructor, with commas.
+        types: types of the arguments of the constructor, with commas.
         """
         data = creation_code(contract) + encode(types.split(",") if types else [], arguments)
         tx_hash = await self._send({"data": _hex(data), "gas": hex(16_000_000)})
@@ -91,7 +91,7 @@ class AnvilChain:
 async def open_anvil_chain(*more: str) -> AsyncIterator[AnvilChain]:
     """Run a node.
 
-    more: of its flags.
+    more: more flags of the node.
     """
     flags = "--gas-limit", "1000000000", "--hardfork", "cancun"
     async with anvil(*flags, *more) as node, aiohttp.ClientSession() as session:

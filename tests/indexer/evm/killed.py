@@ -105,7 +105,7 @@ def main() -> None:
 def _index(folder: Path, nodes: list[EvmReplayNode], targets: list[int], steps: int) -> None:
     """Index until the kill, at the latest at heights.
 
-    steps: of SQLite until the kill, in units; 0 for no kill.
+    steps: units of steps of SQLite until the kill; 0 for no kill.
     """
     steps_left = steps
 

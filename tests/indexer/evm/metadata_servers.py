@@ -69,8 +69,9 @@ def respond_without_end(start: bytes, rest: bytes, interval_s: float = 0.0) -> S
 class HttpServer:
     """A server.
 
-    heads: of all requests; connections: how many were accepted.
-    serve: may be replaced.
+    heads: heads of all requests.
+    connections: number of accepted connections.
+    serve: function that serves a connection; a test may replace it.
     """
 
     def __init__(self, serve: Serve) -> None:
@@ -140,8 +141,7 @@ async def twin_servers(
 class DnsServer(asyncio.DatagramProtocol):
     """Answers queries for A and AAAA.
 
-    names: by name, the addresses that it has in turn, the last ones from then on; empty: no reply
-        is ever sent.
+    names: replies by name, in turn; the last one is repeated. An empty list gets no reply.
     """
 
     def __init__(self, names: Mapping[str, Sequence[list[str]]]) -> None:

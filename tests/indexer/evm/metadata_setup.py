@@ -44,7 +44,8 @@ ServerResponse = bytes | Callable[[asyncio.StreamWriter], Any]
 class NftContracts:
     """Contracts that the node calls.
 
-    uris: by contract and id; None: the call reverts. ownerless: `ownerOf` reverts.
+    uris: URI by contract and id; None: the call reverts.
+    ownerless: tokens for which `ownerOf` reverts.
     """
 
     def __init__(self) -> None:
@@ -66,12 +67,11 @@ class NftContracts:
 
 @dataclass
 class MetadataSetup:
-    """cat: an ERC-721 contract, gem: an ERC-1155 one.
+    """A chain with the contracts `cat` (ERC-721) and `gem` (ERC-1155), and a server of documents.
 
-    replies: of the server, by path.
-
-    nodes: of the chain, as the indexer calls them.
-    index: as a daemon reads it, whose clock is ahead.
+    replies: replies of the server by path.
+    nodes: nodes of the chain, as the indexer calls them.
+    index: the index as a daemon reads it, whose clock is ahead.
     """
 
     builder: MadeUpChain

@@ -194,8 +194,9 @@ class KnownRanges:
 class MemoryStore:
     """Keeps rows and ranges.
 
-    is_down: as if the database were gone; down_after: it goes after so many commits. on_commit:
-    called after each.
+    is_down: every call fails, as without a database.
+    down_after: number of commits after which the store is down.
+    on_commit: function that is called after each commit.
     """
 
     def __init__(self) -> None:
@@ -267,7 +268,7 @@ async def nodes_of(
 ) -> AsyncIterator[PBlocksClient]:
     """Serve nodes and yield the client of their blocks.
 
-    quorum: how many of them must agree.
+    quorum: number of nodes that must agree.
     """
     limits: dict[str, Any] = {
         "calls_per_s": 8 * per_s,

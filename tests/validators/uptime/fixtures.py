@@ -150,7 +150,7 @@ class MemoryUptimeStorage(UptimeRows):
 class Clock:
     """A clock that a test winds, in milliseconds; the wall shows the same.
 
-    readings: how often it was read.
+    readings: number of times that the clock was read.
     """
 
     now_ms: int = 1_000_000

@@ -43,7 +43,7 @@ class StatusChange(msgspec.Struct, frozen=True, rename="camel"):
     rows that are gone.
 
     is_complete: `rows` are all rows.
-    version: of the page afterwards.
+    version: version of the page after the change.
     """
 
     version: str
@@ -88,8 +88,8 @@ class StatusView:
 class StatusFeed:
     """One audience.
 
-    dashboards_url: linked on the page; empty: none.
-    max_age_s: of a document that is served again.
+    dashboards_url: URL that the page links; empty for no link.
+    max_age_s: largest age of a document that is served again.
     """
 
     def __init__(
