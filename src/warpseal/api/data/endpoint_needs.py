@@ -56,7 +56,7 @@ class EndpointNeeds(Struct, frozen=True):
     """An object for each name in the `needs` of rows, and those that contexts are made of.
 
     The gate of the Data API opens with it. Handlers do not see it: a handler takes the objects that
-    its row names as arguments, so its signature tells all that it reads beside the context.
+    its row names as arguments, so its signature says all that it reads beside the context.
 
     network, evm: Every context has both.
     key_store: Its keys admit callers and sign page tokens.
