@@ -22,7 +22,8 @@ class SingleFlight(Generic[K, V]):
 
     The task belongs to no caller's task group, so that the cancellation of a caller does not end it
     for the others. Its context is that of the first caller.
-    outlives_callers: the task goes on after the last caller has left, which cancels it otherwise.
+
+    outlives_callers: the task goes on after the last caller has left; otherwise it is cancelled.
     """
 
     __slots__ = ("_flights", "_outlives_callers")

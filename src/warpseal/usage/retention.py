@@ -1,4 +1,4 @@
-"""Removes usage that is too old or too much; the leader among the daemons of a database does."""
+"""Removes usage that is too old or beyond the size; one daemon of a database does it: the leader."""
 
 from __future__ import annotations
 
@@ -144,5 +144,5 @@ def oldest_kept(settings: UsageSettings, level: Level, now: float) -> int:
 
 
 def stored_bytes(connection: Connection) -> int:
-    """Return the bytes of all rows of usage, about."""
+    """Return the approximate size of all rows of usage, in bytes."""
     return int(connection.value("SELECT sum(size_bytes) FROM usage_buckets") or 0)

@@ -157,6 +157,6 @@ def render_page(
         style=_STYLE,
         script=_SCRIPT,
     )
-    # To pass the rows of 5,000 validators through the template would take 80 ms, in place of 15.
+    # The template would take 80 ms for the rows of 5,000 validators; joining them takes 15.
     start, mark, end = str(shell).partition(_ROWS_START)
     return "".join([start, mark, *rows.values(), end])

@@ -173,8 +173,8 @@ class DocumentWriter:
         skipped: contracts of which no token is returned, since many of their tokens wait already.
         """
         reasons = self._reindexes if reason is FetchReason.REINDEX else self._reasons
-        # Tokens that were returned before are still first in every order, so they are read again
-        # and left out below.
+        # Tokens that were returned before are still first in every order: they are read again, and
+        # left out below.
         most = limit + len(reasons)
         requested_at: Mapping[int, int] = {}
         with self._session.reading() as connection:
