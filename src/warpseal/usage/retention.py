@@ -1,4 +1,4 @@
-"""Removes usage that is too old or beyond the size; one daemon of a database does it: the leader."""
+"""Removes usage that is too old or beyond the size; the leading daemon of a database does it."""
 
 from __future__ import annotations
 
