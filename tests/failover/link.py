@@ -1,10 +1,11 @@
-"""A link with latency between a client and a server on the loopback address, which can be cut."""
+"""A link with latency between a client and a server of this machine, which can be cut."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 # After as long without a reply each side of a connection gives it up: keepalives of the daemon and
 # the server.
@@ -13,12 +14,13 @@ _KEEPALIVE_S = 5.0
 
 @dataclass
 class Link:
-    """Forwards connections to a port.
+    """Forwards connections from a port.
 
+    target: port on the loopback address, or Unix socket, of the server.
     delay_s: delay of each direction. `async with` opens and closes the link.
     """
 
-    target_port: int
+    target: int | Path
     delay_s: float
     port: int = 0
     is_cut: bool = False
@@ -57,9 +59,7 @@ class Link:
                 await reader.read()
                 return
             await asyncio.sleep(2 * self.delay_s)
-            remote_reader, remote_writer = await asyncio.open_connection(
-                "127.0.0.1", self.target_port
-            )
+            remote_reader, remote_writer = await self._connect()
             self._writers.add(remote_writer)
             await asyncio.gather(
                 self._pump(reader, remote_writer), self._pump(remote_reader, writer)
@@ -69,6 +69,11 @@ class Link:
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self.target, Path):
+            return await asyncio.open_unix_connection(self.target)
+        return await asyncio.open_connection("127.0.0.1", self.target)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()

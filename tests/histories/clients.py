@@ -1,0 +1,379 @@
+"""Clients of two daemons, which record what they ask for and what they get."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from random import Random
+from time import monotonic, time
+from typing import Any, Final, NoReturn
+
+import aiohttp
+from aiohttp import web
+
+from tests.eventually import until
+from tests.histories.deployment import ADMIN_TOKEN, HOST, Deployment, Seat
+from tests.histories.operations import (
+    SENDER,
+    BlockChange,
+    EventRead,
+    KeyCreation,
+    KeyRevocation,
+    KeyUse,
+    Signing,
+    WebhookRequest,
+)
+from tests.integration.daemon import AGGREGATE_PATH
+from warpseal.store.access import open_shared
+from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
+from warpseal.store.api_keys import add_key, revoke_key
+from warpseal.store.errors import StoreUnusable
+from warpseal.store.url import StoreUrl
+from warpseal.warp.ids import P_CHAIN, id_text
+from warpseal_simnet.values import SimMessage
+
+READERS: Final = 3
+UNITS_PER_MINUTE: Final = 40
+CHAINS: Final = "/v1/chains"
+"""A path that costs one compute unit."""
+EVENTS: Final = "/v1/events"
+KEY_HEADER: Final = "x-service-api-key"
+_SIGNING_PAUSE_S: Final = 0.4
+_PROBE_S: Final = 0.1
+_KEY_PAUSE_S: Final = 0.3
+# Longer than the bound of a block, and than that of a revocation.
+_BLOCKED_S: Final = 4.0
+_REVOKED_S: Final = 14.0
+
+
+class Clients:
+    """All clients of a history.
+
+    read: ids of the messages whose events each reader has read.
+    confirmed: number of the last event that the webhook has confirmed.
+    """
+
+    def __init__(self, deployment: Deployment, random: Random) -> None:
+        self.read: dict[str, set[str]] = {f"reader {number}": set() for number in range(READERS)}
+        self.newest = 0
+        self.confirmed = 0
+        self._deployment = deployment
+        self._record = deployment.recorder.add
+        self._random = random
+        self._messages = iter(
+            message
+            for message in deployment.network.messages
+            if message.unsigned.source_chain_id != P_CHAIN
+        )
+        self._signed: list[SimMessage] = []
+        self._key = ""
+        self._started: set[str] = set()
+
+    async def prepare(self, receiver_url: str) -> None:
+        """Make the key of the clients, and the webhook."""
+        self._key = await self._create_key("clients", 0)
+        reply = await self._administrate(
+            self._deployment.seats[0], "POST", "/v1/webhooks", {"url": receiver_url}
+        )
+        assert reply == 201, reply
+
+    async def run(self) -> NoReturn:
+        """Run all clients but the readers until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for seat in self._deployment.seats:
+                tasks.create_task(self._sign_messages(seat))
+            tasks.create_task(self._block_messages())
+            tasks.create_task(self._use_up_keys())
+            tasks.create_task(self._revoke_keys())
+        raise AssertionError
+
+    async def read_events(self) -> NoReturn:
+        """Run the readers until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for reader in self.read:
+                tasks.create_task(self._read_events(reader))
+        raise AssertionError
+
+    async def until_reading(self) -> None:
+        """Wait until each reader has its first cursor."""
+        await until(lambda: len(self._started) == READERS)
+
+    async def sign_last(self, timeout_s: float) -> bool:
+        """Sign a message by each daemon; return whether all readers and the webhook get its event.
+
+        A daemon that had lost its store writes what it signed before.
+        """
+        ids = []
+        for seat in self._deployment.seats:
+            message = next(self._messages)
+            assert await self._sign(seat, message) == "signed"
+            ids.append(id_text(message.unsigned.id))
+        with suppress(TimeoutError):
+            await until(lambda: self._has_all(ids), timeout_s)
+        return self._has_all(ids)
+
+    async def receive(self, request: web.Request) -> web.Response:
+        """Take the request of a webhook, with a delay."""
+        begin = monotonic()
+        body = await request.json()
+        numbers = tuple(_number(event["cursor"]) for event in body["events"])
+        is_confirmed = False
+        try:
+            await asyncio.sleep(self._random.uniform(0.0, 0.2))
+            is_confirmed = True
+        finally:
+            self._record(
+                WebhookRequest(
+                    process=request.headers[SENDER],
+                    begin=begin,
+                    end=monotonic(),
+                    webhook=body["webhookId"],
+                    numbers=numbers,
+                    is_confirmed=is_confirmed,
+                )
+            )
+        if numbers:
+            self.confirmed = max(self.confirmed, numbers[-1])
+        return web.Response()
+
+    def _has_all(self, ids: list[str]) -> bool:
+        is_read = all(read.issuperset(ids) for read in self.read.values())
+        return is_read and self.confirmed >= self.newest
+
+    async def _sign_messages(self, seat: Seat) -> NoReturn:
+        """Ask one daemon for new messages, and now and then for one that is signed."""
+        while True:
+            if self._signed and self._random.random() < 0.2:
+                await self._sign(seat, self._random.choice(self._signed))
+            else:
+                message = next(self._messages)
+                if await self._sign(seat, message) == "signed" and self._random.random() < 0.2:
+                    self._signed.append(message)
+            await asyncio.sleep(self._random.uniform(0.0, 2 * _SIGNING_PAUSE_S))
+
+    async def _sign(self, seat: Seat, message: SimMessage) -> str:
+        process, begin = seat.process, monotonic()
+        status, body = await self._deployment.call(
+            seat, "POST", AGGREGATE_PATH, {"message": message.unsigned.raw.hex()}
+        )
+        result = "signed" if status == 200 else body.get("code", "lost")
+        self._record(
+            Signing(
+                process=process,
+                begin=begin,
+                end=monotonic(),
+                message=id_text(message.unsigned.id),
+                result=result,
+            )
+        )
+        return str(result)
+
+    async def _block_messages(self) -> NoReturn:
+        """Block a message that both daemons have signed, look whether it leaves, and unblock it."""
+        while True:
+            message = next(self._messages)
+            for seat in self._deployment.seats:
+                await self._sign(seat, message)
+            blocker = self._random.choice(self._deployment.seats)
+            if await self._change_block(blocker, message, is_added=True):
+                end = monotonic() + _BLOCKED_S
+                while monotonic() < end:
+                    await asyncio.gather(
+                        *(self._sign(seat, message) for seat in self._deployment.seats)
+                    )
+                    await asyncio.sleep(_PROBE_S)
+            await self._change_block(blocker, message, is_added=False)
+            await asyncio.sleep(_PROBE_S)
+
+    async def _change_block(self, seat: Seat, message: SimMessage, *, is_added: bool) -> bool:
+        process, begin = seat.process, monotonic()
+        message_id = id_text(message.unsigned.id)
+        path = "/v1/signing-blocks"
+        if is_added:
+            fields = {"kind": "message-id", "value": message_id, "reason": "a history"}
+            status = await self._administrate(seat, "POST", path, fields)
+        else:
+            status = await self._administrate(seat, "DELETE", f"{path}/message-id/{message_id}")
+        is_acknowledged = status in (200, 201)
+        self._record(
+            BlockChange(
+                process=process,
+                begin=begin,
+                end=monotonic(),
+                message=message_id,
+                is_added=is_added,
+                is_acknowledged=is_acknowledged,
+            )
+        )
+        return is_acknowledged
+
+    async def _administrate(
+        self, seat: Seat, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> int:
+        headers = {"authorization": f"Bearer {ADMIN_TOKEN}", KEY_HEADER: self._key}
+        status, _ = await self._deployment.call(seat, method, path, body, headers=headers)
+        return status
+
+    async def _use_up_keys(self) -> NoReturn:
+        """Use a key with few units on both daemons as fast as they reply, and a new one later."""
+        number = 0
+        while True:
+            number += 1
+            name = f"limited {number}"
+            text = await self._create_key(name, UNITS_PER_MINUTE)
+            for _ in range(3 * UNITS_PER_MINUTE):
+                await asyncio.gather(
+                    *(self._use_key(seat, name, text) for seat in self._deployment.seats)
+                )
+                await asyncio.sleep(_PROBE_S)
+
+    async def _revoke_keys(self) -> NoReturn:
+        """Use a key on both daemons, revoke it, and try it on."""
+        number = 0
+        while True:
+            number += 1
+            name = f"revoked {number}"
+            text = await self._create_key(name, 0)
+            for use in range(int(_REVOKED_S / _KEY_PAUSE_S)):
+                if use == 3:
+                    await self._revoke_key(name)
+                await asyncio.gather(
+                    *(self._use_key(seat, name, text) for seat in self._deployment.seats)
+                )
+                await asyncio.sleep(_KEY_PAUSE_S)
+
+    async def _use_key(self, seat: Seat, name: str, text: str) -> None:
+        process, begin = seat.process, monotonic()
+        status, body = await self._deployment.call(
+            seat, "GET", CHAINS, headers={KEY_HEADER: text}, timeout_s=5.0
+        )
+        result = "admitted" if status == 200 else body.get("code", "lost")
+        self._record(
+            KeyUse(process=process, begin=begin, end=monotonic(), key=name, units=1, result=result)
+        )
+
+    async def _create_key(self, name: str, units_per_minute: int) -> str:
+        """Make a key as the command does, beside the daemons; return its text."""
+        begin, text = monotonic(), new_key_text()
+        await self._run_command(partial(self._add_key, name, text, units_per_minute))
+        self._record(
+            KeyCreation(
+                process="command",
+                begin=begin,
+                end=monotonic(),
+                key=name,
+                units_per_minute=units_per_minute,
+            )
+        )
+        return text
+
+    def _add_key(self, name: str, text: str, units_per_minute: int) -> None:
+        digest = digest_key(text)
+        assert digest is not None
+        key = ApiKey(name, digest, text[-4:], units_per_minute, 0, time())
+        with open_shared(StoreUrl.parse(self._deployment.store_url)) as connection:
+            add_key(connection, key)
+
+    async def _revoke_key(self, name: str) -> None:
+        begin = monotonic()
+
+        def revoke() -> None:
+            with open_shared(StoreUrl.parse(self._deployment.store_url)) as connection:
+                assert revoke_key(connection, name, time())
+
+        await self._run_command(revoke)
+        self._record(KeyRevocation(process="command", begin=begin, end=monotonic(), key=name))
+
+    async def _run_command(self, command: Callable[[], None]) -> None:
+        """Run a command beside the daemons, again while the server is away.
+
+        A command whose reply was lost has done its work.
+        """
+        while True:
+            try:
+                return await asyncio.to_thread(command)
+            except NameTaken:
+                return None
+            except StoreUnusable:
+                await asyncio.sleep(_PROBE_S)
+
+    async def _read_events(self, reader: str) -> NoReturn:
+        """Read events from daemons in turn, each for some time, by a cursor that is kept."""
+        cursor = ""
+        while True:
+            seat = self._random.choice(self._deployment.seats)
+            try:
+                async with asyncio.timeout(self._random.uniform(0.5, 4.0)):
+                    async for part in self._stream(seat, cursor):
+                        cursor = part["id"]
+                        self._record_part(reader, seat.process, part)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                await asyncio.sleep(_PROBE_S)
+
+    async def _stream(self, seat: Seat, cursor: str) -> AsyncIterator[dict[str, str]]:
+        """Yield the fields of each part of a stream of events, until its end."""
+        if seat.url is None:
+            raise ConnectionError("the daemon does not run")
+        headers = {KEY_HEADER: self._key}
+        if cursor:
+            headers["last-event-id"] = cursor
+        async with self._deployment.session.get(seat.url + EVENTS, headers=headers) as response:
+            if response.status == 400:
+                raise AssertionError(await response.text())
+            response.raise_for_status()
+            fields: dict[str, str] = {}
+            async for raw in response.content:
+                line = raw.decode().rstrip("\n")
+                if line:
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif "id" in fields:
+                    yield fields
+                    fields = {}
+
+    def _record_part(self, reader: str, process: str, part: dict[str, str]) -> None:
+        self._started.add(reader)
+        now, number = monotonic(), _number(part["id"])
+        event, message = "", ""
+        if "data" in part:
+            body = json.loads(part["data"])
+            message_id = body.get("messageId")
+            if body["type"] == "message_signed" and message_id:
+                message = id_text(bytes.fromhex(message_id.removeprefix("0x")))
+            digest = hashlib.sha256(part["data"].encode()).hexdigest()[:12]
+            event = f"{body['type']} {digest}"
+            self.read[reader].add(message)
+            self.newest = max(self.newest, number)
+        self._record(
+            EventRead(
+                process=process,
+                begin=now,
+                end=now,
+                reader=reader,
+                number=number,
+                event=event,
+                message=message,
+            )
+        )
+
+
+@asynccontextmanager
+async def run_receiver(clients: Clients) -> AsyncIterator[str]:
+    """Run the receiver of webhooks; return its URL."""
+    app = web.Application()
+    app.router.add_post("/hook", clients.receive)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, 0).start()
+        yield f"http://{HOST}:{runner.addresses[0][1]}/hook"
+    finally:
+        await runner.cleanup()
+
+
+def _number(cursor: str) -> int:
+    return int(cursor.rpartition("-")[2])

@@ -1,0 +1,120 @@
+"""A daemon's process that states when it leads and when its event loop was idle. Its clock of the
+day is wrong, and it has the defects that a run plants.
+
+`python -m tests.histories.daemon_process OPTIONS serve --config FILE` sets the clock before it
+imports the program, which takes `time.time` as a default, and runs the command itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from tests.histories.operations import SENDER, Leadership
+from tests.histories.recorder import Recorder
+
+_MAX_SKEW_S: Final = 40.0
+_STEP_S: Final = 5.0
+_STATEMENTS: Final = {"acquired leadership": True, "lost leadership": False}
+
+Serve = Callable[..., Coroutine[Any, Any, None]]
+
+
+def install_clock(random: Random) -> None:
+    """Make the clock of the day wrong, by another time every five seconds.
+
+    Validators refuse a peer whose clock is a minute wrong: the skew is at most 40 seconds.
+    """
+    monotonic, begin = time.monotonic, time.time() - time.monotonic()
+    skews: dict[int, float] = {}
+
+    def skewed_time() -> float:
+        now = monotonic()
+        step = int(now / _STEP_S)
+        if step not in skews:
+            skews[step] = random.uniform(-_MAX_SKEW_S, _MAX_SKEW_S)
+        return begin + now + skews[step]
+
+    time.time = skewed_time
+
+
+class LeadershipHandler(logging.Handler):
+    """Records the leaderships that this process acquires and loses.
+
+    The store logs both in the same step of the event loop in which they take effect.
+    """
+
+    def __init__(self, process: str, recorder: Recorder) -> None:
+        super().__init__()
+        self._process = process
+        self._recorder = recorder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Record what a log record states of a leadership."""
+        is_leader = _STATEMENTS.get(record.getMessage())
+        job = getattr(record, "leadership", None)
+        if is_leader is None or job is None:
+            return
+        now = time.monotonic()
+        self._recorder.add(
+            Leadership(process=self._process, begin=now, end=now, job=job, is_leader=is_leader)
+        )
+
+
+def watch(serve: Serve, process: str, recorder: Recorder) -> Serve:
+    """Return the function that runs a daemon, with a watch over its event loop."""
+
+    async def watched(*arguments: Any) -> None:
+        watching = asyncio.create_task(recorder.watch_loop(process))
+        try:
+            await serve(*arguments)
+        finally:
+            watching.cancel()
+
+    return watched
+
+
+def mark_requests(process: str, webhooks: Any) -> None:
+    """Let requests to webhooks name the process that sends them."""
+    sign = webhooks._sign
+
+    def sign_with_name(*arguments: Any) -> dict[str, str]:
+        return {**sign(*arguments), SENDER: process}
+
+    webhooks._sign = sign_with_name
+
+
+def main() -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--process", required=True)
+    parser.add_argument("--statements", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--plant", action="append", default=[])
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    install_clock(Random(args.seed))
+    # Behind the clock, as the text above says.
+    from tests.histories.defects import DEFECTS
+    from warpseal.cli.main import main as run_command
+    from warpseal.daemon import app
+    from warpseal.events import webhooks
+
+    for name in args.plant:
+        DEFECTS[name].plant(args.process)
+    recorder = Recorder(args.statements)
+    logging.getLogger("warpseal.store.locks").addHandler(LeadershipHandler(args.process, recorder))
+    mark_requests(args.process, webhooks)
+    app.serve = watch(app.serve, args.process, recorder)
+    return run_command(args.command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,388 @@
+"""Judges a history by the promises of docs/guarantees.md. Pure.
+
+Each violation names two operations that contradict each other. A promise that has a bound of time
+is judged by what was measured: the time in which a process, the server or the clients did nothing
+is added to the bound, so that a slow machine proves no violation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from tests.histories.operations import (
+    DRIVER,
+    SERVER,
+    BlockChange,
+    Cut,
+    EventRead,
+    Idle,
+    KeyCreation,
+    KeyRevocation,
+    KeyUse,
+    Leadership,
+    Lifetime,
+    Operation,
+    Signing,
+    WebhookRequest,
+)
+
+BLOCK_S: Final = 2.0
+"""Time after which a signing block holds on the other daemons."""
+REVOCATION_S: Final = 10.0
+"""Time after which a revoked key is refused."""
+RECOVERY_S: Final = 6.0
+"""Time after a cut until a daemon has its store again: it tries every two seconds."""
+OVERLAP_S: Final = 0.25
+"""Two leaders for less may be the statements' own delay."""
+IN_FLIGHT_S: Final = 1.0
+"""A request may arrive so long after its sender stopped leading."""
+COMMIT_WAIT_S: Final = 1.0
+"""A caller waits so long for the commit of a signature; a kill after that may lose it."""
+WEBHOOK_JOB: Final = "p-chain"
+"""The leader of this job sends webhooks."""
+
+AnyKind = TypeVar("AnyKind", bound=Operation)
+
+
+class Violation(Struct, frozen=True):
+    """Two operations that contradict each other.
+
+    rule: name of the promise.
+    detail: what is wrong, in a sentence.
+    """
+
+    rule: str
+    detail: str
+    first: Operation
+    second: Operation
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.detail}\n  {self.first}\n  {self.second}"
+
+
+class Term(Struct, frozen=True):
+    """A time in which a process led in a job, by its own statements.
+
+    acquired: the first of these statements.
+    """
+
+    acquired: Leadership
+    begin: float
+    end: float
+
+
+class History:
+    """The operations of a history, and what several rules ask about them."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._operations = operations
+        self._idle: dict[str, list[Idle]] = defaultdict(list)
+        for idle in self.all(Idle):
+            self._idle[idle.process].append(idle)
+        self._ends = {life.process: life.end for life in self.all(Lifetime)}
+
+    def all(self, kind: type[AnyKind]) -> list[AnyKind]:
+        """Return the operations of a kind by the time of their ends."""
+        return [operation for operation in self._operations if isinstance(operation, kind)]
+
+    def idle_s(self, begin: float, end: float, *processes: str) -> float:
+        """Return the sum of the times between two moments in which these processes did nothing."""
+        times = [
+            min(idle.end, end) - max(idle.begin, begin)
+            for process in processes
+            for idle in self._idle[process]
+        ]
+        return sum(seconds for seconds in times if seconds > 0)
+
+    def is_cut(self, process: str, begin: float, end: float) -> bool:
+        """Return whether a daemon may have lacked its database at some time between two moments."""
+        return any(
+            cut.process == process and cut.begin < end and begin < cut.end + RECOVERY_S
+            for cut in self.all(Cut)
+        )
+
+    def terms(self) -> Iterator[Term]:
+        """Yield all terms, without the times in which the process did nothing.
+
+        A process that is stopped or starved cannot state that its lease has lapsed, and does
+        nothing with it either.
+        """
+        statements: dict[tuple[str, str], list[Leadership]] = defaultdict(list)
+        for statement in self.all(Leadership):
+            statements[statement.process, statement.job].append(statement)
+        for (process, _), changes in statements.items():
+            acquired: Leadership | None = None
+            for statement in changes:
+                if statement.is_leader:
+                    acquired = acquired or statement
+                elif acquired is not None:
+                    yield from self._active_parts(acquired, statement.begin)
+                    acquired = None
+            if acquired is not None:
+                yield from self._active_parts(acquired, self._ends.get(process, float("inf")))
+
+    def _active_parts(self, acquired: Leadership, end: float) -> Iterator[Term]:
+        begin = acquired.end
+        for idle in self._idle[acquired.process]:
+            if begin < idle.end and idle.begin < end:
+                yield Term(acquired, begin, max(begin, idle.begin))
+                begin = idle.end
+        if begin < end:
+            yield Term(acquired, begin, end)
+
+
+def judge(operations: Sequence[Operation]) -> list[Violation]:
+    """Return the violations of all promises in a history."""
+    ordered = sorted(operations, key=lambda operation: operation.end)
+    history = History(ordered)
+    return [violation for rule in RULES for violation in rule(history)]
+
+
+def judge_cursors(history: History) -> Iterator[Violation]:
+    """Each reader gets each event once and in the order of the numbers, and no cursor goes back."""
+    for parts in _by_reader(history).values():
+        for earlier, later in pairwise(parts):
+            expected = earlier.number + 1 if later.event else earlier.number
+            if later.number < expected:
+                detail = f"{later.number} follows {earlier.number}"
+                yield Violation("cursors never go back", detail, earlier, later)
+            if later.number > expected:
+                detail = f"{later.number} follows {earlier.number}, and what lies between is lost"
+                yield Violation("no event is lost", detail, earlier, later)
+
+
+def judge_order(history: History) -> Iterator[Violation]:
+    """All readers see one order: a number has the same event for each of them."""
+    first: dict[int, EventRead] = {}
+    for part in history.all(EventRead):
+        if part.event:
+            before = first.setdefault(part.number, part)
+            if before.event != part.event:
+                detail = f"two events have the number {part.number}"
+                yield Violation("events have one order", detail, before, part)
+
+
+def judge_doubles(history: History) -> Iterator[Violation]:
+    """A message that one request has signed has one event.
+
+    Two requests may lead to two signatures, if daemons do not know of each other's.
+    """
+    requests = defaultdict(list)
+    for signing in history.all(Signing):
+        requests[signing.message].append(signing)
+    numbers: dict[str, dict[int, EventRead]] = defaultdict(dict)
+    for part in history.all(EventRead):
+        if len(requests[part.message]) == 1:
+            numbers[part.message].setdefault(part.number, part)
+    for message, parts in numbers.items():
+        if len(parts) > 1:
+            detail = f"{message} was signed once and has several events"
+            first, second, *_ = parts.values()
+            yield Violation("each event is there once", detail, first, second)
+
+
+def judge_losses(history: History) -> Iterator[Violation]:
+    """Each reader gets the event of each acknowledged signature.
+
+    The readers of a history go on until they have read what was signed last.
+    """
+    lives = {life.process: life for life in history.all(Lifetime)}
+    by_reader = _by_reader(history)
+    read = {reader: {part.message for part in parts} for reader, parts in by_reader.items()}
+    for signing in history.all(Signing):
+        life = lives.get(signing.process)
+        may_be_lost = (
+            life is not None
+            and life.was_killed
+            and (
+                history.is_cut(signing.process, signing.begin, life.end)
+                or history.idle_s(signing.begin, life.end, SERVER) > 0
+                or signing.end - signing.begin > COMMIT_WAIT_S
+            )
+        )
+        if signing.result != "signed" or may_be_lost:
+            continue
+        for reader, messages in read.items():
+            if signing.message not in messages and by_reader[reader][0].end < signing.begin:
+                detail = f"{reader} never read that {signing.message} was signed"
+                yield Violation("no event is lost", detail, signing, by_reader[reader][-1])
+
+
+def judge_leases(history: History) -> Iterator[Violation]:
+    """Each job has at most one leader at any time, by the statements of the leaders."""
+    by_job: dict[str, list[Term]] = defaultdict(list)
+    for term in history.terms():
+        by_job[term.acquired.job].append(term)
+    for job, terms in by_job.items():
+        reported = set()
+        for first, second in combinations(sorted(terms, key=lambda term: term.begin), 2):
+            shared_s = min(first.end, second.end) - max(first.begin, second.begin)
+            is_new = (first.acquired, second.acquired) not in reported
+            if (
+                first.acquired.process != second.acquired.process
+                and shared_s > OVERLAP_S
+                and is_new
+            ):
+                reported.add((first.acquired, second.acquired))
+                detail = f"two processes lead in {job} for {shared_s:.2f} s"
+                yield Violation("each job has one leader", detail, first.acquired, second.acquired)
+
+
+def judge_blocks(history: History) -> Iterator[Violation]:
+    """A blocked message does not leave: at once where it was blocked, elsewhere after two seconds.
+
+    A daemon that does not reach its store does not learn of a block.
+    """
+    changes = defaultdict(list)
+    for change in history.all(BlockChange):
+        changes[change.message].append(change)
+    for signing in history.all(Signing):
+        if signing.result != "signed":
+            continue
+        for block, bound_s in _blocks_before(changes[signing.message], signing):
+            is_remote = block.process != signing.process
+            if is_remote and history.is_cut(signing.process, block.begin, signing.end):
+                continue
+            waited_s = signing.begin - block.end
+            allowance_s = history.idle_s(block.end, signing.begin, signing.process, SERVER, DRIVER)
+            if waited_s > bound_s + allowance_s * is_remote:
+                detail = f"{signing.message} was signed {waited_s:.2f} s after it was blocked"
+                yield Violation("a blocked message does not leave", detail, block, signing)
+
+
+def _blocks_before(
+    changes: Sequence[BlockChange], signing: Signing
+) -> Iterator[tuple[BlockChange, float]]:
+    """Yield the blocks that hold during a request, and the time after which they do there."""
+    for block in changes:
+        is_removed = any(
+            not change.is_added and change.end > block.begin and change.begin < signing.end
+            for change in changes
+        )
+        if block.is_added and block.is_acknowledged and not is_removed:
+            yield block, 0.0 if block.process == signing.process else BLOCK_S
+
+
+def judge_webhooks(history: History) -> Iterator[Violation]:
+    """Each request to a webhook comes from the leader, one at a time, and no event is left out."""
+    terms = [term for term in history.terms() if term.acquired.job == WEBHOOK_JOB]
+    lives = history.all(Lifetime)
+    by_webhook = defaultdict(list)
+    for request in sorted(history.all(WebhookRequest), key=lambda request: request.begin):
+        by_webhook[request.webhook].append(request)
+        own = [term for term in terms if term.acquired.process == request.process]
+        late_s = IN_FLIGHT_S + history.idle_s(
+            request.begin - RECOVERY_S, request.end, DRIVER, request.process
+        )
+        if not any(term.begin <= request.begin <= term.end + late_s for term in own):
+            others = [term.acquired for term in terms if term.begin <= request.begin <= term.end]
+            witness: Sequence[Operation] = [
+                *others,
+                *(term.acquired for term in own),
+                *(life for life in lives if life.process == request.process),
+                request,
+            ]
+            detail = f"{request.process} sends and does not lead"
+            yield Violation("one leader sends webhooks", detail, witness[0], request)
+    parts = {part.number: part for part in history.all(EventRead) if part.event}
+    for requests in by_webhook.values():
+        yield from _judge_deliveries(requests, parts)
+
+
+def _judge_deliveries(
+    requests: Sequence[WebhookRequest], parts: Mapping[int, EventRead]
+) -> Iterator[Violation]:
+    """Judge the requests to one webhook.
+
+    parts: the events that readers have read, by their numbers.
+    """
+    for earlier, later in pairwise(requests):
+        if earlier.process == later.process and later.begin < earlier.end:
+            detail = "a request begins before the end of the one before"
+            yield Violation("one request at a time", detail, earlier, later)
+    confirmed: WebhookRequest | None = None
+    for request in (request for request in requests if request.numbers):
+        first = request.numbers[0]
+        if confirmed is not None and first > confirmed.numbers[-1] + 1:
+            detail = f"{first} is sent, and {confirmed.numbers[-1]} was confirmed last"
+            yield Violation("webhooks come in order", detail, confirmed, request)
+        for earlier_number, later_number in pairwise(request.numbers):
+            if later_number != earlier_number + 1:
+                detail = f"{later_number} follows {earlier_number} in a request"
+                other = parts.get(earlier_number + 1, request)
+                yield Violation("webhooks come in order", detail, other, request)
+        if request.is_confirmed and (
+            confirmed is None or request.numbers[-1] > confirmed.numbers[-1]
+        ):
+            confirmed = request
+    newest = max(parts.values(), key=lambda part: part.number, default=None)
+    if newest is not None and confirmed is not None and newest.number > confirmed.numbers[-1]:
+        detail = f"{newest.number} was read by a reader and never confirmed by the webhook"
+        yield Violation("webhooks get each event", detail, newest, confirmed)
+
+
+def judge_revocations(history: History) -> Iterator[Violation]:
+    """A revoked key is refused after ten seconds, also by a daemon without its store."""
+    revocations = {revocation.key: revocation for revocation in history.all(KeyRevocation)}
+    for use in history.all(KeyUse):
+        revocation = revocations.get(use.key)
+        if revocation is None or use.result != "admitted":
+            continue
+        waited_s = use.begin - revocation.end
+        allowance_s = history.idle_s(revocation.begin, use.begin, use.process, SERVER, DRIVER)
+        if waited_s > REVOCATION_S + allowance_s:
+            detail = f"{use.key} was admitted {waited_s:.2f} s after its revocation"
+            yield Violation("a revoked key is refused", detail, revocation, use)
+
+
+def judge_limits(history: History) -> Iterator[Violation]:
+    """A process admits at most the units of a minute at once, and as many again in each minute."""
+    limits = {creation.key: creation.units_per_minute for creation in history.all(KeyCreation)}
+    by_caller: dict[tuple[str, str], list[KeyUse]] = defaultdict(list)
+    for use in history.all(KeyUse):
+        if use.result == "admitted" and limits.get(use.key):
+            by_caller[use.process, use.key].append(use)
+    for (_, key), uses in by_caller.items():
+        uses.sort(key=lambda use: use.begin)
+        excess = _first_excess(uses, limits[key])
+        if excess is not None:
+            yield excess
+
+
+def _first_excess(uses: Sequence[KeyUse], units_per_minute: int) -> Violation | None:
+    """Return the first time with more units than a bucket has that begins it full."""
+    for place, first in enumerate(uses):
+        units, end = 0, first.end
+        for last in uses[place:]:
+            units += last.units
+            end = max(end, last.end)
+            most = units_per_minute * (1 + (end - first.begin) / 60)
+            if units > most + 1:
+                detail = f"{units} units were admitted in a time that has {most:.0f}"
+                return Violation("units are limited", detail, first, last)
+    return None
+
+
+def _by_reader(history: History) -> dict[str, list[EventRead]]:
+    parts = defaultdict(list)
+    for part in history.all(EventRead):
+        parts[part.reader].append(part)
+    return parts
+
+
+RULES: Final[Sequence[Callable[[History], Iterator[Violation]]]] = (
+    judge_cursors,
+    judge_order,
+    judge_doubles,
+    judge_losses,
+    judge_leases,
+    judge_blocks,
+    judge_webhooks,
+    judge_revocations,
+    judge_limits,
+)

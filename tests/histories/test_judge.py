@@ -1,0 +1,267 @@
+"""The judge finds each contradiction of a history, and blames no right one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.histories.judge import judge
+from tests.histories.operations import (
+    SERVER,
+    BlockChange,
+    Cut,
+    EventRead,
+    Idle,
+    KeyCreation,
+    KeyRevocation,
+    KeyUse,
+    Leadership,
+    Lifetime,
+    Operation,
+    Signing,
+    WebhookRequest,
+    encode,
+    read_history,
+)
+
+
+def read(number: int, at: float, event: str = "", **fields: str) -> EventRead:
+    """Return a part of a stream that comes at a moment."""
+    values = {"process": "a1", "reader": "r", **fields}
+    return EventRead(begin=at, end=at, number=number, event=event, **values)
+
+
+def sign(at: float, result: str = "signed", **fields: str) -> Signing:
+    """Return a request that takes a tenth of a second."""
+    values = {"process": "b1", "message": "m", **fields}
+    return Signing(begin=at, end=at + 0.1, result=result, **values)
+
+
+def lead(process: str, at: float, *, is_leader: bool = True) -> Leadership:
+    """Return a statement of a process."""
+    return Leadership(process=process, begin=at, end=at, job="p-chain", is_leader=is_leader)
+
+
+def block(at: float, *, is_added: bool = True, is_acknowledged: bool = True) -> BlockChange:
+    """Return a change of the block of `m` by the first daemon."""
+    return BlockChange(
+        process="a1",
+        begin=at,
+        end=at + 0.1,
+        message="m",
+        is_added=is_added,
+        is_acknowledged=is_acknowledged,
+    )
+
+
+def send(*numbers: int, at: float, process: str = "a1", is_confirmed: bool = True) -> Operation:
+    """Return a request to the webhook."""
+    return WebhookRequest(
+        process=process,
+        begin=at,
+        end=at + 0.1,
+        webhook="w",
+        numbers=numbers,
+        is_confirmed=is_confirmed,
+    )
+
+
+def use(at: float, result: str = "admitted", units: int = 1) -> KeyUse:
+    """Return a request with the key `k`."""
+    return KeyUse(process="b1", begin=at, end=at + 0.1, key="k", units=units, result=result)
+
+
+def idle(process: str, begin: float, end: float) -> Idle:
+    """Return a time in which a process did nothing."""
+    return Idle(process=process, begin=begin, end=end)
+
+
+def kill(process: str, begin: float, end: float) -> Lifetime:
+    """Return the life of a process that was killed."""
+    return Lifetime(process=process, begin=begin, end=end, was_killed=True)
+
+
+KEY = KeyCreation(process="command", begin=0, end=0, key="k", units_per_minute=60)
+REVOCATION = KeyRevocation(process="command", begin=10, end=10, key="k")
+WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
+    "an event comes again": (
+        "cursors never go back",
+        [read(1, 0), read(2, 1, "x"), read(2, 2, "x")],
+    ),
+    "a heartbeat goes back": ("cursors never go back", [read(2, 1, "x"), read(1, 2)]),
+    "an event is missing": ("no event is lost", [read(1, 0), read(3, 1, "y")]),
+    "a heartbeat goes beyond an event": ("no event is lost", [read(1, 0), read(2, 1)]),
+    "readers see another order": (
+        "events have one order",
+        [read(1, 0, "x"), read(1, 1, "y", reader="other")],
+    ),
+    "an event was added twice": (
+        "each event is there once",
+        [sign(0), read(1, 1, "x", message="m"), read(2, 1, "y", message="m")],
+    ),
+    "a signature has no event": (
+        "no event is lost",
+        [read(1, 0), sign(1), kill("b1", 0, 2), read(2, 9, "x")],
+    ),
+    "two lead": ("each job has one leader", [lead("a1", 0), lead("b1", 5)]),
+    "a leader learns too late": (
+        "each job has one leader",
+        [lead("a1", 0), lead("b1", 5), lead("a1", 5.5, is_leader=False)],
+    ),
+    "a process leads on after a pause": (
+        "each job has one leader",
+        [
+            lead("a1", 0),
+            idle("a1", 1, 9),
+            lead("b1", 8),
+            lead("a1", 9.5, is_leader=False),
+        ],
+    ),
+    "a killed process led before": (
+        "each job has one leader",
+        [lead("a1", 0), lead("b1", 5), kill("a1", 0, 6)],
+    ),
+    "the other daemon signs later": ("a blocked message does not leave", [block(0), sign(2.2)]),
+    "the daemon that has blocked it signs": (
+        "a blocked message does not leave",
+        [block(0), sign(0.15, process="a1")],
+    ),
+    "a block that came back": (
+        "a blocked message does not leave",
+        [block(0), block(1, is_added=False), block(2), sign(4.2)],
+    ),
+    "a stall that was shorter than the wait": (
+        "a blocked message does not leave",
+        [block(0), idle("b1", 1, 1.5), sign(3)],
+    ),
+    "another daemon sends": (
+        "one leader sends webhooks",
+        [lead("a1", 0), send(1, at=5, process="b1")],
+    ),
+    "a former leader sends": (
+        "one leader sends webhooks",
+        [lead("a1", 0), lead("a1", 3, is_leader=False), send(1, at=5)],
+    ),
+    "a webhook lacks an event": (
+        "webhooks come in order",
+        [lead("a1", 0), send(1, at=1), send(3, at=2)],
+    ),
+    "a request lacks an event": (
+        "webhooks come in order",
+        [lead("a1", 0), read(2, 0, "x"), send(1, 3, at=1)],
+    ),
+    "a failed request is left out": (
+        "webhooks come in order",
+        [lead("a1", 0), send(1, at=1), send(2, at=2, is_confirmed=False), send(3, at=3)],
+    ),
+    "two requests at once": (
+        "one request at a time",
+        [lead("a1", 0), send(1, at=1), send(2, at=1.05)],
+    ),
+    "the last event is not sent": (
+        "webhooks get each event",
+        [lead("a1", 0), send(1, at=1), read(1, 0, "x"), read(2, 2, "y")],
+    ),
+    "a revoked key is admitted": ("a revoked key is refused", [REVOCATION, use(20.2)]),
+    "too many units at once": ("units are limited", [KEY, use(0, units=50), use(1, units=20)]),
+    "too many units in two minutes": (
+        "units are limited",
+        [KEY, use(0, units=60), use(60, units=60), use(90, units=40)],
+    ),
+}
+RIGHT: dict[str, Sequence[Operation]] = {
+    "events by two readers": [
+        sign(0, message="m"),
+        read(3, 0),
+        read(3, 1),
+        read(4, 2, "x", message="m"),
+        read(4, 3),
+        read(4, 2, "x", message="m", reader="other"),
+    ],
+    "a message that two requests sign": [
+        sign(0),
+        sign(1, process="a1"),
+        read(1, 2, "x", message="m"),
+        read(2, 2, "y", message="m"),
+    ],
+    "a reader that came later": [sign(0), read(1, 5), read(2, 6, "x")],
+    "a refused message has no event": [sign(0, "quorum_timeout"), read(1, -1)],
+    "a signature before a kill while the store was away": [
+        read(1, 0),
+        Cut(process="b1", begin=0.5, end=2),
+        sign(1),
+        kill("b1", 0, 3),
+    ],
+    "a signature whose commit was not awaited": [
+        read(1, 0),
+        Signing(process="b1", begin=1, end=2.1, message="m", result="signed"),
+        kill("b1", 0, 3),
+    ],
+    "leaders one after the other": [
+        lead("a1", 0),
+        lead("a1", 6, is_leader=False),
+        lead("b1", 8),
+        kill("b1", 0, 9),
+        lead("a2", 17),
+    ],
+    "a leader that was stopped": [
+        lead("a1", 0),
+        idle("a1", 1, 9),
+        lead("b1", 8),
+        lead("a1", 9.01, is_leader=False),
+    ],
+    "a block in time": [block(0), sign(2.0), sign(2.5, "signing_blocked")],
+    "a block that was removed": [block(0), block(3, is_added=False), sign(3.05)],
+    "a block that was not confirmed": [block(0, is_acknowledged=False), sign(5)],
+    "a daemon that was stalled": [block(0), idle("b1", 1, 2.5), sign(3)],
+    "a server that was slow": [block(0), idle(SERVER, 1, 2.5), sign(3)],
+    "a daemon without its store": [block(0), Cut(process="b1", begin=1, end=8), sign(9)],
+    "webhooks of two leaders": [
+        lead("a1", 0),
+        send(1, 2, at=1),
+        send(3, at=5.95),
+        lead("a1", 6, is_leader=False),
+        lead("b1", 8),
+        send(3, 4, at=9, process="b1"),
+        send(at=10, process="b1"),
+    ],
+    "a revoked key within ten seconds": [REVOCATION, use(20.0), use(21, "api_key_refused")],
+    "units as they refill": [
+        KEY,
+        use(0, units=60),
+        use(60.2, units=60),
+        use(61, "rate_limited", units=60),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_contradiction_is_found_with_both_operations(name: str) -> None:
+    rule, operations = WRONG[name]
+    violations = judge(operations)
+    assert {violation.rule for violation in violations} == {rule}
+    for violation in violations:
+        assert violation.first in operations
+        assert violation.second in operations
+        assert violation.first != violation.second
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_history_is_not_blamed(name: str) -> None:
+    assert judge(RIGHT[name]) == []
+
+
+def test_a_history_is_read_as_it_was_written_without_a_last_line_that_a_kill_cut(
+    tmp_path: Path,
+) -> None:
+    operations = sorted(
+        [operation for _, history in WRONG.values() for operation in history],
+        key=lambda operation: operation.end,
+    )
+    lines = [encode(operation) for operation in operations]
+    files = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    files[0].write_bytes(b"".join(lines) + lines[0][:10])
+    files[1].write_bytes(b"")
+    assert read_history(files) == operations
