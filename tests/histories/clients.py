@@ -37,14 +37,14 @@ from warpseal.warp.ids import P_CHAIN, id_text
 from warpseal_simnet.values import SimMessage
 
 READERS: Final = 3
-UNITS_PER_MINUTE: Final = 40
+UNITS_PER_MINUTE: Final = 20
 CHAINS: Final = "/v1/chains"
 """A path that costs one compute unit."""
 EVENTS: Final = "/v1/events"
 KEY_HEADER: Final = "x-service-api-key"
 _SIGNING_PAUSE_S: Final = 0.4
-_PROBE_S: Final = 0.1
-_KEY_PAUSE_S: Final = 0.3
+_PROBE_S: Final = 0.15
+_KEY_PAUSE_S: Final = 0.25
 # Longer than the bound of a block, and than that of a revocation.
 _BLOCKED_S: Final = 4.0
 _REVOKED_S: Final = 14.0
@@ -219,7 +219,7 @@ class Clients:
         return status
 
     async def _use_up_keys(self) -> NoReturn:
-        """Use a key with few units on both daemons as fast as they reply, and a new one later."""
+        """Use a key with few units on both daemons until it has none, and a new one later."""
         number = 0
         while True:
             number += 1
@@ -229,7 +229,7 @@ class Clients:
                 await asyncio.gather(
                     *(self._use_key(seat, name, text) for seat in self._deployment.seats)
                 )
-                await asyncio.sleep(_PROBE_S)
+                await asyncio.sleep(_KEY_PAUSE_S)
 
     async def _revoke_keys(self) -> NoReturn:
         """Use a key on both daemons, revoke it, and try it on."""

@@ -21,7 +21,7 @@ from tests.integration.daemon import run_network
 from tests.store.postgres import PostgresServer
 from warpseal_simnet.plan import L1Plan, Plan
 
-PLAN: Final = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=20_000, epoch_blocks=0)
+PLAN: Final = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=5_000, epoch_blocks=0)
 SETTLE_S: Final = 90.0
 """Time in which the readers and the webhook get all events behind the last disturbance."""
 
