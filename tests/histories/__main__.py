@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from statistics import median
 from time import monotonic
 from typing import Final
 
@@ -28,17 +29,25 @@ def run_seeds(server: PostgresServer, args: argparse.Namespace) -> int:
     seed, bad = args.first, 0
     operations: Counter[str] = Counter()
     disturbances: Counter[str] = Counter()
+    block_waits_s: list[float] = []
     while monotonic() < end:
         names = Random(seed).sample(args.disturbances, len(args.disturbances))
         judgement = run_in_folder(server, seed, args.seconds, names, ())
         operations.update(judgement.operations)
         disturbances.update(judgement.disturbances)
+        block_waits_s += judgement.block_waits_s
         report(f"seed {seed}", judgement)
         bad += bool(judgement.violations)
         seed += 1
     print(f"histories {seed - args.first}, with violations {bad}")
     print("operations", dict(sorted(operations.items())))
     print("disturbances", dict(sorted(disturbances.items())))
+    if block_waits_s:
+        middle_s, longest_s = median(block_waits_s), max(block_waits_s)
+        print(
+            f"{len(block_waits_s)} blocks held on the other daemon"
+            f" after {middle_s:.2f} s (p50), {longest_s:.2f} s (max)"
+        )
     return bad
 
 

@@ -242,6 +242,8 @@ async def run_deployment(
             keys = {
                 "store-url": url,
                 "metrics-db-url": url,
+                # With forwarded calls there is usage, and the leader that removes old usage.
+                "gateway-nodes": {"base-url": network.node_uri},
                 "admin-token": ADMIN_TOKEN,
                 "require-api-key": True,
                 "webhook-allowed-hosts": [HOST],

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tests.histories.clients import Clients, run_receiver
 from tests.histories.deployment import Deployment, Seat, run_deployment
-from tests.histories.judge import Violation, judge
+from tests.histories.judge import Violation, judge, measure_blocks
 from tests.histories.operations import Operation, read_history
 from tests.integration.daemon import run_network
 from tests.store.postgres import PostgresServer
@@ -33,11 +33,13 @@ class Judgement(Struct, frozen=True):
 
     operations: numbers of operations by their kinds and results.
     disturbances: numbers of disturbances by their names.
+    block_waits_s: time in which each block did not hold yet on the other daemon, ascending.
     """
 
     violations: Sequence[Violation]
     operations: Mapping[str, int]
     disturbances: Mapping[str, int]
+    block_waits_s: Sequence[float]
 
 
 async def lose_link(_: Deployment, seat: Seat, random: Random) -> None:
@@ -140,7 +142,7 @@ async def run_history(
                 await seat.end(signal.SIGTERM)
         statements = [file for seat in deployment.seats for file in seat.statements]
     history = read_history([folder / "clients.jsonl", *statements])
-    return Judgement(judge(history), count_operations(history), counts)
+    return Judgement(judge(history), count_operations(history), counts, measure_blocks(history))
 
 
 async def disturb(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.histories.judge import judge
+from tests.histories.judge import judge, measure_blocks
 from tests.histories.operations import (
     SERVER,
     BlockChange,
@@ -265,3 +265,8 @@ def test_a_history_is_read_as_it_was_written_without_a_last_line_that_a_kill_cut
     files[0].write_bytes(b"".join(lines) + lines[0][:10])
     files[1].write_bytes(b"")
     assert read_history(files) == operations
+
+
+def test_the_time_until_a_block_holds_elsewhere_is_measured() -> None:
+    operations = [block(0), sign(0.5), sign(1.0), sign(1.5, "signing_blocked")]
+    assert measure_blocks(operations) == [pytest.approx(0.9)]
