@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -80,7 +80,9 @@ class History:
     """The operations of a history, and what several rules ask about them."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        self._operations = operations
+        self._by_kind: dict[type[Operation], list[Any]] = defaultdict(list)
+        for operation in operations:
+            self._by_kind[type(operation)].append(operation)
         self._idle: dict[str, list[Idle]] = defaultdict(list)
         for idle in self.all(Idle):
             self._idle[idle.process].append(idle)
@@ -88,7 +90,7 @@ class History:
 
     def all(self, kind: type[AnyKind]) -> list[AnyKind]:
         """Return the operations of a kind by the time of their ends."""
-        return [operation for operation in self._operations if isinstance(operation, kind)]
+        return self._by_kind[kind]
 
     def idle_s(self, begin: float, end: float, *processes: str) -> float:
         """Return the sum of the times between two moments in which these processes did nothing."""
