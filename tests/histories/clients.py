@@ -107,14 +107,20 @@ class Clients:
 
         A daemon that had lost its store writes what it signed before.
         """
-        ids = []
+        ids: list[str] = []
         for seat in self._deployment.seats:
-            message = next(self._messages)
-            assert await self._sign(seat, message) == "signed"
-            ids.append(id_text(message.unsigned.id))
+            await until(partial(self._sign_new, seat, ids))
         with suppress(TimeoutError):
             await until(lambda: self._has_all(ids), timeout_s)
         return self._has_all(ids)
+
+    async def _sign_new(self, seat: Seat, ids: list[str]) -> bool:
+        """Ask for a new message; return whether it is signed, with its id at the end of `ids`."""
+        message = next(self._messages)
+        is_signed = await self._sign(seat, message) == "signed"
+        if is_signed:
+            ids.append(id_text(message.unsigned.id))
+        return is_signed
 
     async def receive(self, request: web.Request) -> web.Response:
         """Take the request of a webhook, with a delay."""

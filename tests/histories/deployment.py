@@ -213,7 +213,7 @@ class Deployment:
 
     async def _is_ready(self, seat: Seat) -> bool:
         status, body = await self.call(seat, "GET", "/ready", timeout_s=5.0)
-        return status == 200 and not body.get("degraded")
+        return status == 200 and bool(body.get("store", {}).get("up"))
 
 
 @asynccontextmanager

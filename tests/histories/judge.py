@@ -34,7 +34,9 @@ from tests.histories.operations import (
 BLOCK_S: Final = 2.0
 """Time after which a signing block holds on the other daemons."""
 REVOCATION_S: Final = 10.0
-"""Time after which a revoked key is refused."""
+"""Time after which a revoked key is refused: a daemon remembers for so long what it has read."""
+READ_S: Final = 1.0
+"""A read that began before the revocation may end so much later."""
 RECOVERY_S: Final = 6.0
 """Time after a cut until a daemon has its store again: it tries every two seconds."""
 OVERLAP_S: Final = 0.25
@@ -369,7 +371,7 @@ def judge_revocations(history: History) -> Iterator[Violation]:
             continue
         waited_s = use.begin - revocation.end
         allowance_s = history.idle_s(revocation.begin, use.begin, use.process, SERVER, DRIVER)
-        if waited_s > REVOCATION_S + allowance_s:
+        if waited_s > REVOCATION_S + READ_S + allowance_s:
             detail = f"{use.key} was admitted {waited_s:.2f} s after its revocation"
             yield Violation("a revoked key is refused", detail, revocation, use)
 

@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
         "webhooks get each event",
         [lead("a1", 0), send(1, at=1), read(1, 0, "x"), read(2, 2, "y")],
     ),
-    "a revoked key is admitted": ("a revoked key is refused", [REVOCATION, use(20.2)]),
+    "a revoked key is admitted": ("a revoked key is refused", [REVOCATION, use(21.2)]),
     "too many units at once": ("units are limited", [KEY, use(0, units=50), use(1, units=20)]),
     "too many units in two minutes": (
         "units are limited",
