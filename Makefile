@@ -13,7 +13,7 @@ RELEASE := $(VENV)/release/.installed
 OTHER := 3.13
 OTHER_TESTS := tests/aggregation tests/bls tests/integration tests/peers tests/protocol
 
-.PHONY: demo install test other lint types imports unit clients test-failover packages release bench soak docs-table proto clean
+.PHONY: demo install test other lint types imports unit clients test-failover packages release bench soak mutants docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -127,6 +127,12 @@ bench: $(STAMP)
 # An hour of load with faults; `make soak SOAK="--minutes 5 --rate 50"` is another one.
 soak: $(STAMP)
 	$(BIN)/python -m benchmarks.soak $(SOAK)
+
+# Small faults planted in the functions of a package, which its tests have to find.
+PACKAGE := protocol
+COUNT := 300
+mutants: $(STAMP)
+	$(BIN)/python -m benchmarks.mutants $(PACKAGE) --count $(COUNT) $(MUTANTS)
 
 # The tables of settings and of endpoints in the docs are made from their declarations.
 docs-table: $(STAMP)
