@@ -147,3 +147,15 @@ def test_no_entry_raises_anything_else(ip: bytes, port: int, timestamp: int, jun
     )
     with contextlib.suppress(MalformedAddress):
         assert not parse_claimed_ip_port(entry).verify(UNIX_S)
+
+
+def test_certificates_and_signatures_have_a_greatest_length() -> None:
+    entry = node().claim()
+    entry.x509_certificate, entry.signature = bytes(2048), bytes(512)
+    assert parse_claimed_ip_port(entry).signature == bytes(512)
+    entry.signature = bytes(513)
+    with pytest.raises(MalformedAddress, match="too long"):
+        parse_claimed_ip_port(entry)
+    entry.x509_certificate, entry.signature = bytes(2049), bytes(512)
+    with pytest.raises(MalformedAddress, match="too long"):
+        parse_claimed_ip_port(entry)

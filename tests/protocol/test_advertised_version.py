@@ -126,3 +126,35 @@ def test_a_value_is_shared_by_more_than_a_third_of_the_weight(
     assert (
         weights.find_shared((node(number), value) for number, value in enumerate(reports)) == shared
     )
+
+
+def test_no_value_is_shared_before_the_validators_are_known() -> None:
+    assert PeerWeights().find_shared([(node(0), 9)]) is None
+
+
+def test_a_peer_that_accepts_the_tested_release_takes_its_refusal_back() -> None:
+    version = advertised(10)
+    for number in range(4):
+        version.record_refused(node(number), NEWER)
+    for number in range(4):
+        version.record_accepted(node(number), NEWER)
+    assert chosen(version) == TESTED_VERSION
+
+
+def test_a_peer_of_the_raised_release_hangs_up_for_another_reason() -> None:
+    version = advertised(6)
+    for number in range(3):
+        version.record_refused(node(number), NEWER)
+    assert chosen(version) == NEWER
+    version.forget([node(0)])
+    version.record_refused(node(3), NEWER)
+    assert chosen(version) == TESTED_VERSION
+
+
+def test_a_peer_that_runs_the_tested_release_refuses_it_no_longer() -> None:
+    version = advertised(6)
+    for number in range(3):
+        version.record_refused(node(number), MAJOR)
+    assert chosen(version) == MAJOR
+    version.record_refused(node(2), TESTED_VERSION)
+    assert chosen(version) == TESTED_VERSION

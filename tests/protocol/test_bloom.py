@@ -50,6 +50,7 @@ def test_a_short_salt_and_two_seeds_set_the_bits_of_the_vectors() -> None:
 
 def test_sizes_are_those_of_nodes() -> None:
     assert optimal_entry_bytes(1024, 0.01) == 1227
+    assert optimal_entry_bytes(1, 0.5) == optimal_entry_bytes(0, 0.5) == 1
     assert optimal_hashes(1024, 1024) == 6
     assert max_additions(7, 11982, 0.01) == 9993
     assert max_additions(10, 179720, 0.001) == 100_000
@@ -118,4 +119,5 @@ def test_filters_out_of_bounds_are_refused(raw: bytes, salt: bytes) -> None:
 
 
 def test_sixteen_hashes_and_a_full_salt_are_in_bounds() -> None:
+    assert len(BloomFilter.parse(b"\x01" + bytes(8 + 1), b"").seeds) == 1
     assert len(BloomFilter.parse(b"\x10" + bytes(16 * 8 + 1), bytes(32)).seeds) == 16

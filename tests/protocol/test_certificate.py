@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from tests.protocol.peers import node
 from tests.protocol.recorded import CLIENT, SESSIONS, VECTORS
-from warpseal.protocol.certificate import MalformedCertificate, node_id_of, parse_certificate
+from warpseal.protocol.certificate import (
+    DerReader,
+    MalformedCertificate,
+    MalformedDer,
+    node_id_of,
+    parse_certificate,
+)
 from warpseal.warp.ids import node_id_text
 
 STAKERS = json.loads((VECTORS / "peers" / "stakers.json").read_text())
@@ -215,3 +221,43 @@ def test_no_mutated_certificate_raises_anything_else(data: st.DataObject) -> Non
         der[data.draw(st.integers(0, min(len(der), 500) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(MalformedCertificate):
         assert parse_certificate(bytes(der)).der == bytes(der)
+
+
+@pytest.mark.parametrize(
+    ("der", "value"),
+    [
+        ("020100", 0),
+        ("02017f", 127),
+        ("02020080", 128),
+        ("020180", -128),
+        ("0202ff7f", -129),
+        ("02020100", 256),
+        ("0202fe80", -384),
+    ],
+)
+def test_integers_are_read_with_their_sign(der: str, value: int) -> None:
+    assert DerReader(bytes.fromhex(der)).read_integer() == value
+
+
+@pytest.mark.parametrize(
+    "der", ["0200", "02020000", "02020001", "0202007f", "0202ff80", "0202ffff"]
+)
+def test_integers_not_in_their_shortest_form_are_refused(der: str) -> None:
+    with pytest.raises(MalformedDer, match="an integer"):
+        DerReader(bytes.fromhex(der)).read_integer()
+
+
+def test_a_bit_string_has_at_most_seven_unused_bits() -> None:
+    assert DerReader(bytes.fromhex("03020780")).read_bits() == b"\x01"
+    assert DerReader(bytes.fromhex("030100")).read_bits() == b""
+    for der in ("0300", "030101", "030107", "03020800"):
+        with pytest.raises(MalformedDer, match="impossible number of unused bits"):
+            DerReader(bytes.fromhex(der)).read_bits()
+
+
+def test_lengths_from_128_on_take_the_long_form() -> None:
+    assert DerReader(b"\x30\x7f" + bytes(127)).read(0x30) == bytes(127)
+    assert DerReader(b"\x30\x81\x80" + bytes(128)).read(0x30) == bytes(128)
+    for der in (b"\x30\x80" + bytes(128), b"\x30\x81\x7f" + bytes(127)):
+        with pytest.raises(MalformedDer, match="length"):
+            DerReader(der).read(0x30)

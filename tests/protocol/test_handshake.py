@@ -168,6 +168,18 @@ def test_handshakes_that_nodes_tolerate_pass(mutate: Mutation) -> None:
     assert check_handshake(changed, SESSIONS[0].certificate, NETWORK_ID, FIRST.my_time)
 
 
+def test_an_address_may_be_signed_sixty_seconds_ahead() -> None:
+    signed_at = float(FIRST.ip_signing_time)
+    handshake = p2p_pb2.Handshake()
+    handshake.CopyFrom(FIRST)
+    handshake.my_time = FIRST.ip_signing_time - 60
+    certificate = SESSIONS[0].certificate
+    assert check_handshake(handshake, certificate, NETWORK_ID, signed_at - 60)
+    with pytest.raises(ProtocolError) as error:
+        check_handshake(handshake, certificate, NETWORK_ID, signed_at - 60.5)
+    assert error.value.reason is CloseReason.ADDRESS_FROM_THE_FUTURE
+
+
 def test_our_handshake_passes_the_same_checks() -> None:
     number, body = open_envelope(own_handshake().encode(UNIX_S + 30.9, NO_PEERS)[4:], ZSTD)
     handshake = decode_handshake(body)

@@ -295,3 +295,26 @@ def test_random_bytes_are_undecodable_at_worst(raw: bytes) -> None:
     ):
         with contextlib.suppress(DecodeError):
             decode()
+
+
+def test_a_handshake_has_at_most_256_kibibytes() -> None:
+    body = encode_field(99, bytes(256 * 1024 - 5))
+    assert len(body) == 256 * 1024
+    assert decode_handshake(body).network_id == 0
+    with pytest.raises(DecodeError, match="at most"):
+        decode_handshake(body + b"\x00")
+
+
+def test_a_number_is_not_taken_for_the_body_of_a_message() -> None:
+    with pytest.raises(DecodeError):
+        open_envelope(bytes.fromhex("580161"), ZSTD)
+
+
+def test_the_first_of_several_unknown_messages_counts() -> None:
+    raw = encode_field(40, b"first") + encode_field(50, b"second")
+    assert open_envelope(raw, ZSTD) == (40, b"first")
+
+
+def test_a_share_behind_an_unknown_field_belongs_to_no_chain() -> None:
+    body = encode_field(4, CHAIN) + b"\x10\x07" + SHARE_TAIL
+    assert decode_app_response(body) == (b"", 7, b"\x0a\x60" + BLS_SIGNATURE)

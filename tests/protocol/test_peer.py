@@ -36,6 +36,10 @@ from warpseal.protocol.requests import PeerResponse, RequestLimits
 from warpseal.warp.protobuf import encode_field
 
 SHARE = b"\x0a\x60" + bytes(96)
+SHORT_CLAIM = p2p_pb2.ClaimedIpPort(ip_addr=b"\x01\x02\x03\x04", ip_port=1)
+LONG_LIST_FRAME = frame_of(
+    p2p_pb2.Message(peer_list=p2p_pb2.PeerList(claimed_ip_ports=[SHORT_CLAIM] * 1000))
+)
 
 
 def reason_of(events: Sequence[Event]) -> CloseReason | None:
@@ -94,6 +98,13 @@ def test_the_clock_offset_of_a_refused_handshake_is_known() -> None:
     assert reason_of(core.receive(handshake_frame(), 100.0)) is CloseReason.CLOCK_SKEW
     assert core.handshake is None
     assert core.clock_offset_s == -100
+
+
+def test_the_clock_of_the_event_loop_may_begin_anywhere() -> None:
+    core = new_core(now=5000.0)
+    core.receive(handshake_frame(), 5007.0)
+    assert core.handshake is not None
+    assert core.handshake.clock_offset_s == -7
 
 
 def test_a_second_handshake_ends_the_connection() -> None:
@@ -277,6 +288,15 @@ def test_peer_lists_become_unverified_addresses() -> None:
     assert all(claim.verify(UNIX_S) for claim in event.addresses)
 
 
+def test_a_peer_without_a_single_byte_is_closed_after_thirty_seconds() -> None:
+    core = started_core()
+    assert core.tick(1.0) == []
+    assert core.closed is None
+    for now in range(2, 31):
+        core.tick(float(now))
+    assert core.closed is not None
+
+
 def test_the_first_peer_list_completes_the_handshake_and_yields_addresses() -> None:
     core = started_core()
     peer_list = p2p_pb2.PeerList(claimed_ip_ports=[node(1).claim()])
@@ -390,6 +410,14 @@ def test_a_flood_ends_the_connection(frame: bytes, least: int) -> None:
             assert count >= least
             return
     pytest.fail("no flood was seen")
+
+
+def test_addresses_cost_as_much_as_their_number() -> None:
+    core = connected_core()
+    for _ in range(3):
+        core.receive(LONG_LIST_FRAME, 1.0)
+    assert core.is_connected
+    assert reason_of(core.receive(LONG_LIST_FRAME, 1.0)) is CloseReason.FLOOD
 
 
 def test_a_flood_of_unread_bytes_ends_the_connection() -> None:

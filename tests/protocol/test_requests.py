@@ -212,6 +212,8 @@ def test_unanswered_requests_are_forgotten_at_their_deadline() -> None:
     table.forget_expired(14.5)
     assert table.in_flight == 5
     assert table.outstanding == 0
+    table.forget_expired(15.0)
+    assert table.in_flight == 4
     table.forget_expired(30.0)
     assert table.in_flight == 0
 
@@ -253,3 +255,21 @@ def test_responses_match_their_requests_in_any_order(order: list[int]) -> None:
     submit_all(table, requests)
     assert [table.match_response(CHAIN, n, 1.0) for n in order] == [requests[n] for n in order]
     assert table.in_flight == table.outstanding == 0
+
+
+def checks_until_silent(table: RequestTable) -> int:
+    """Return how many checks, a second apart, take the peer of waiting requests for silent."""
+    for number in range(1, 7):
+        table.submit(request(number, deadline=100.0), 40.0)
+    for count in range(1, 60):
+        table.forget_expired(39.0 + count)
+        if not table.is_congested:
+            return count
+    raise AssertionError("the peer is never silent")
+
+
+def test_time_without_requests_is_no_silence() -> None:
+    idle = RequestTable(SMALL)
+    for now in range(40):
+        idle.forget_expired(float(now))
+    assert checks_until_silent(idle) == checks_until_silent(RequestTable(SMALL))
