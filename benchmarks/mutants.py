@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -225,6 +226,13 @@ def _install(mutant: Mutant, functions: dict[FunctionKey, list[FunctionType]]) -
     tree = ast.parse(mutant.path.read_text())
     list(find_mutations(tree))[mutant.number].apply()
     module = compile(ast.fix_missing_locations(tree), str(mutant.path), "exec", dont_inherit=True)
+    read_code = SourceFileLoader.get_code
+
+    def get_code(self: Any, name: str) -> CodeType | None:
+        return module if self.path == str(mutant.path) else read_code(self, name)
+
+    # A test may load a module a second time.
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
     try:
         for code in _codes(module):
             for function in functions.get(_key(code), []):

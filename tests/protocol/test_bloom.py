@@ -52,6 +52,7 @@ def test_sizes_are_those_of_nodes() -> None:
     assert optimal_entry_bytes(1024, 0.01) == 1227
     assert optimal_entry_bytes(1, 0.5) == optimal_entry_bytes(0, 0.5) == 1
     assert optimal_hashes(1024, 1024) == 6
+    assert optimal_hashes(1, 1024) == 1
     assert max_additions(7, 11982, 0.01) == 9993
     assert max_additions(10, 179720, 0.001) == 100_000
     assert max_additions(7, 11982, 0.05) == 14449

@@ -88,3 +88,18 @@ def test_frames_do_not_share_memory_with_the_receive_buffer() -> None:
     frames = FrameDecoder().feed(memoryview(buffer))
     buffer[:] = bytes(len(buffer))
     assert frames == [b"first"]
+
+
+def test_a_frame_inside_a_long_frame_is_skipped_with_it() -> None:
+    decoder = FrameDecoder(limit=90, keep=40)
+    inner = encode_frame(b"inner")
+    assert decoder.feed(encode_frame(bytes(60) + inner)[:-9]) == []
+    assert decoder.feed(inner) == []
+    assert decoder.feed(encode_frame(b"next")) == [b"next"]
+
+
+def test_a_chunk_that_looks_like_a_frame_may_end_another_one() -> None:
+    decoder = FrameDecoder()
+    inner = encode_frame(b"inner")
+    assert decoder.feed(encode_frame(b"ab" + inner)[:-9]) == []
+    assert decoder.feed(inner) == [b"ab" + inner]

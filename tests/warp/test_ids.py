@@ -113,6 +113,25 @@ def test_malformed_ids_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("z" * 257, "257 characters are more than any id has"),
+        ("é" * 10, "not base58"),
+        ("0OIl", "not base58"),
+        ("foo", "too short to hold a checksum"),
+        (FUJI_C_TEXT[:-1] + "q", "wrong checksum"),
+        ("1c7hwa", "1 bytes, not 32"),
+        ("0x" + FUJI_C + "00", "hex of 32 bytes has 64 digits"),
+        ("0x" + FUJI_C[:-1] + "g", "not hex"),
+    ],
+)
+def test_a_malformed_id_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(MalformedID) as error:
+        parse_id(text)
+    assert error.value.reason == reason
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg",

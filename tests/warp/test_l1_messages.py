@@ -105,8 +105,10 @@ def test_a_registration_in_a_p_chain_message_has_the_documented_bytes() -> None:
 
 
 def test_a_registered_flag_is_zero_or_one() -> None:
-    with pytest.raises(MalformedMessage, match="registered is 2"):
-        L1ValidatorRegistration.parse(L1ValidatorRegistration(ID, True).encode()[:-1] + b"\x02")
+    raw = L1ValidatorRegistration(ID, True).encode()[:-1] + b"\x02"
+    with pytest.raises(MalformedMessage, match="registered is 2") as error:
+        L1ValidatorRegistration.parse(raw)
+    assert error.value.offset == len(raw) - 1
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,20 @@ def test_a_signed_message_with_a_wrong_tail_is_refused(tail: bytes, offset: int)
     assert error.value.offset == offset
 
 
+def test_a_signature_over_another_message_is_refused_from_its_first_byte() -> None:
+    unsigned = UnsignedMessage.parse(UNSIGNED)
+    with pytest.raises(MalformedMessage, match="another message") as error:
+        SignedMessage.parse_over(unsigned, bytes(len(UNSIGNED)))
+    assert error.value.offset == 0
+
+
+def test_padded_signers_are_refused_over_an_unsigned_message() -> None:
+    signed = UNSIGNED + bytes(4) + bytes.fromhex("00000002000f") + AGGREGATE
+    with pytest.raises(MalformedMessage) as error:
+        SignedMessage.parse_over(UnsignedMessage.parse(UNSIGNED), signed)
+    assert error.value.offset == len(UNSIGNED) + 8
+
+
 def test_a_message_is_not_built_from_parts_of_a_wrong_length() -> None:
     with pytest.raises(ValueError, match="source chain id has 31 bytes"):
         UnsignedMessage.build(1, ChainID(bytes(31)), b"")
@@ -252,6 +266,11 @@ def test_each_payload_refuses_the_type_of_the_other() -> None:
         Hash.parse(CALL)
     with pytest.raises(MalformedMessage, match="type id is 0, not 1"):
         AddressedCall.parse(HASH)
+
+
+def test_bytes_behind_a_hash_are_refused() -> None:
+    with pytest.raises(MalformedMessage, match="1 bytes left over"):
+        Hash.parse(HASH + b"\x00")
 
 
 def test_a_hash_of_another_length_is_not_encoded() -> None:

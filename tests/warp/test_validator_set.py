@@ -25,8 +25,11 @@ from warpseal.warp.validator_set import (
     CanonicalValidatorSet,
     InvalidValidatorSet,
     Validator,
+    ValidatorEntry,
     build_canonical_set,
     canonical_sort_key,
+    describe_members,
+    differing_members,
     has_quorum,
     required_weight,
 )
@@ -170,6 +173,7 @@ def test_a_total_weight_of_64_bits_is_accepted() -> None:
     members = build_canonical_set([(node(1), KEYS[0], 2**64 - 2), (node(2), None, 1)])
     assert members.total_weight == 2**64 - 1
     assert len(members.digest) == 32
+    assert build_canonical_set([(node(1), KEYS[0], 2**64 - 1)]).total_weight == 2**64 - 1
 
 
 @given(entries, st.randoms())
@@ -300,3 +304,30 @@ def test_one_unit_less_than_required_is_not_enough(total: int, percentage: int) 
     required = required_weight(total, percentage)
     assert has_quorum(required, total, percentage)
     assert required == 0 or not has_quorum(required - 1, total, percentage)
+
+
+def test_members_differ_by_presence_weight_or_key() -> None:
+    same = ValidatorEntry(node(1), KEYS[0], 5)
+    heavier, lighter = ValidatorEntry(node(2), KEYS[1], 7), ValidatorEntry(node(2), KEYS[1], 6)
+    keyless, keyed = ValidatorEntry(node(3), None, 4), ValidatorEntry(node(3), KEYS[2], 4)
+    missing = ValidatorEntry(node(4), KEYS[3], 1)
+    pairs = differing_members([missing, keyless, heavier, same], [same, lighter, keyed])
+    assert pairs == ((heavier, lighter), (keyless, keyed), (missing, None))
+    texts = describe_members(pairs).split("; ")
+    assert [text.partition(": ")[2] for text in texts] == [
+        "index weight 7, nodes weight 6",
+        f"index weight 4 with no key, nodes weight 4 with key {KEYS[2].hex()}",
+        "index weight 1, nodes absent",
+    ]
+    assert describe_members(((None, missing),)).endswith(": index absent, nodes weight 1")
+    assert differing_members([same], [same]) == ()
+    assert describe_members(()) == ""
+
+
+def test_few_differing_members_are_described_and_the_others_counted() -> None:
+    pairs = differing_members([ValidatorEntry(node(n), None, 1) for n in range(1, 60)], [])
+    described = describe_members(pairs)
+    listed = described.count("NodeID-")
+    assert 0 < listed < 59
+    assert described.endswith(f"; and {59 - listed} more")
+    assert "more" not in describe_members(pairs[:listed])
