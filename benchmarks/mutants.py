@@ -232,7 +232,7 @@ def _install(mutant: Mutant, functions: dict[FunctionKey, list[FunctionType]]) -
         return module if self.path == str(mutant.path) else read_code(self, name)
 
     # A test may load a module a second time.
-    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
     try:
         for code in _codes(module):
             for function in functions.get(_key(code), []):
