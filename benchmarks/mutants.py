@@ -23,6 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -75,9 +76,11 @@ class MutationRun:
     """A plugin of pytest that runs mutants in place of the tests.
 
     package: folder of the sources.
+    seconds: time of the tests that a mutant has to survive, as long as they take without it.
     """
 
-    def __init__(self, package: Path, mutants: list[Mutant]) -> None:
+    def __init__(self, package: Path, mutants: list[Mutant], seconds: float) -> None:
+        self._seconds = seconds
         self._package = str(package)
         self._mutants = mutants
         self._tests_of_line: dict[tuple[str, int], list[int]] = {}
@@ -161,7 +164,7 @@ class MutationRun:
         }
         if not reaching:
             return UNREACHED
-        numbers = sorted(reaching, key=self._durations_s.__getitem__)
+        numbers = self._choose_fastest(reaching)
         limit_s = GRACE_S + 8 * sum(self._durations_s[number] for number in numbers)
         pid = os.fork()
         if pid == 0:
@@ -184,6 +187,13 @@ class MutationRun:
         if os.WIFSIGNALED(status):
             return TIMED_OUT if os.WTERMSIG(status) == signal.SIGALRM else KILLED
         return {0: SURVIVED, 2: INVALID}.get(os.WEXITSTATUS(status), KILLED)
+
+    def _choose_fastest(self, reaching: set[int]) -> list[int]:
+        """Return the fastest tests, of so many seconds as a mutant may take, at least one."""
+        numbers = sorted(reaching, key=self._durations_s.__getitem__)
+        ends_s = accumulate(self._durations_s[number] for number in numbers)
+        count = sum(end_s <= self._seconds for end_s in ends_s)
+        return numbers[: max(1, count)]
 
 
 class _LineTracer:
@@ -258,6 +268,7 @@ def main() -> None:
     parser.add_argument("package")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60, help="of tests for each mutant")
     parser.add_argument("--only", nargs="*", help="mutants to run, such as framing.py#17")
     parser.add_argument("--tests", nargs="*", help="folders of tests; default: the package's own")
     args = parser.parse_args()
@@ -266,7 +277,7 @@ def main() -> None:
     mutants = draw_mutants(package, 1_000_000 if args.only else args.count, args.seed)
     if args.only:
         mutants = [mutant for mutant in mutants if mutant.name in args.only]
-    run = MutationRun(package, mutants)
+    run = MutationRun(package, mutants, args.seconds)
     folders = args.tests or [str(ROOT / "tests" / args.package)]
     options = ["--tb=line", "--disable-warnings", "-p", "no:cacheprovider"]
     pytest.main([*folders, *options, "-o", "faulthandler_timeout=0"], plugins=[run])
