@@ -1,4 +1,4 @@
-"""A chain that stopped continues as soon as the reason is gone, whichever step it stopped in."""
+"""A chain that stopped or waits reports it, and continues as soon as the reason is gone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.aggregation.virtual_time import run
+from tests.aggregation.virtual_time import now, run
 from warpseal.follow.blocks import ChainStopped, StopReason
 from warpseal.follow.chain_follower import ChainConsumer, ChainFollower
 from warpseal.follow.sources import BlockSource
+from warpseal.resources.progress import ChainProgress
 from warpseal.runtime.retry import Backoff, Pace, Retrier
+from warpseal.upstream.errors import NodeUnavailable
 
-RETRIER = Retrier(Backoff(), {})
+RETRIER = Retrier(Backoff(), {NodeUnavailable: "nodes"})
 
 
 class Numbers(BlockSource[int]):
@@ -25,9 +27,13 @@ class Numbers(BlockSource[int]):
     def __init__(self, tip: int) -> None:
         super().__init__(self.heights, RETRIER)
         self.tip = tip
+        self.other_tips: tuple[int, ...] = ()
+        self.is_up = True
 
     async def heights(self) -> tuple[int, ...]:
-        return (self.tip,)
+        if not self.is_up:
+            raise NodeUnavailable("height", replies=("no route",))
+        return (self.tip, *self.other_tips)
 
     async def read(self, first: int, count: int) -> tuple[int, ...]:
         return tuple(range(first, min(first + count, self.tip + 1)))
@@ -109,5 +115,82 @@ def test_a_chain_continues_when_the_reason_is_gone(
         assert follower.progress().stop is None
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+
+
+class Watcher:
+    """Follows a chain, and keeps each report of its progress with its time."""
+
+    def __init__(self, source: Numbers, height: int | None = None) -> None:
+        self.consumer = StoppingConsumer(source, height, "none", RuntimeError())
+        self.reports: list[tuple[float, ChainProgress]] = []
+        self.follower = ChainFollower(
+            self.consumer, RETRIER, Pace(1.0, Backoff(), 60.0), report=self._report
+        )
+
+    async def _report(self, progress: ChainProgress) -> None:
+        self.reports.append((now(), progress))
+
+    async def follow(self, seconds: float) -> None:
+        task = asyncio.create_task(self.follower.run())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_progress_is_reported_while_no_node_responds() -> None:
+    async def main() -> None:
+        source = Numbers(9)
+        source.is_up = False
+        watcher = Watcher(source, 5)
+        await watcher.follow(300.0)
+        last = watcher.reports[-1][1]
+        assert (last.waiting_for, last.waiting) == ("nodes", "no node answers: no route")
+        assert last.height == 5
+        assert last.waiting_since is not None
+
+    run(main())
+
+
+def test_progress_of_a_chain_that_is_caught_up_is_reported_seldom() -> None:
+    async def main() -> None:
+        watcher = Watcher(Numbers(9))
+        await watcher.follow(600.0)
+        last = watcher.reports[-1][1]
+        assert (last.height, last.node_height, last.waiting) == (9, 9, "")
+        assert (last.blocks_per_s, last.eta_s, last.is_node_behind) == (None, None, False)
+        assert watcher.follower.is_caught_up
+        assert watcher.follower.remaining_blocks == 0
+        assert 2 <= len(watcher.reports) <= 60
+
+    run(main())
+
+
+def test_a_node_far_below_another_one_is_behind() -> None:
+    async def main() -> None:
+        source = Numbers(9)
+        source.other_tips = (500,)
+        watcher = Watcher(source)
+        await watcher.follow(60.0)
+        last = watcher.reports[-1][1]
+        assert (last.height, last.node_height, last.is_node_behind) == (9, 500, True)
+        assert watcher.follower.remaining_blocks == 491
+        assert last.waiting_since is None
+        await watcher.follow(300.0)
+        last = watcher.reports[-1][1]
+        assert last.waiting == "the node in use has no block behind 9, another one has 500"
+        assert last.waiting_since is not None
+
+    run(main())
+
+
+def test_a_node_that_fell_behind_leaves_no_negative_number_of_blocks() -> None:
+    async def main() -> None:
+        source = Numbers(3)
+        watcher = Watcher(source, 5)
+        await watcher.follow(60.0)
+        assert watcher.follower.remaining_blocks == 0
+        assert watcher.reports[-1][1].height == 5
 
     run(main())
