@@ -43,6 +43,9 @@ GRACE_S = 6
 # An endless loop that allocates ends before the machine suffers.
 MEMORY_BYTES = 3 << 30
 
+# Packages whose tests stand in more folders than their own.
+TEST_FOLDERS = {"follow": ("follow", "l1/follower")}
+
 # File, qualified name and first line of a function.
 FunctionKey = tuple[str, str, int]
 
@@ -278,7 +281,8 @@ def main() -> None:
     if args.only:
         mutants = [mutant for mutant in mutants if mutant.name in args.only]
     run = MutationRun(package, mutants, args.seconds)
-    folders = args.tests or [str(ROOT / "tests" / args.package)]
+    names = TEST_FOLDERS.get(args.package, (args.package,))
+    folders = args.tests or [str(ROOT / "tests" / name) for name in names]
     options = ["--tb=line", "--disable-warnings", "-p", "no:cacheprovider"]
     pytest.main([*folders, *options, "-o", "faulthandler_timeout=0"], plugins=[run])
     results = run.results
