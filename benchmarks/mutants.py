@@ -84,7 +84,7 @@ class MutationRun:
 
     def __init__(self, package: Path, mutants: list[Mutant], seconds: float) -> None:
         self._seconds = seconds
-        self._package = str(package)
+        self._package = f"{package}/"
         self._mutants = mutants
         self._tests_of_line: dict[tuple[str, int], list[int]] = {}
         self._durations_s: dict[int, float] = {}
