@@ -224,6 +224,22 @@ def test_few_rounds_never_wait_however_congested_their_validators_are() -> None:
     assert {outcome.after_s for outcome in run(main())} == {ROUND_S}
 
 
+def test_one_round_more_waits_until_its_validators_are_not_congested() -> None:
+    async def main() -> Sequence[Outcome]:
+        async with leaves_nothing_open(busy_aggregator()) as setup:
+            setup.network.capacity = 0
+            asyncio.get_running_loop().call_later(0.2, setattr, setup.network, "capacity", 100)
+            outcomes = await burst(setup, UNQUEUED_ROUNDS + 1, timeout_s=5.0)
+            # A subnet without rounds has no queue.
+            assert setup.service.admission.queues == {}
+            return outcomes
+
+    *first, last = run(main())
+    assert {outcome.after_s for outcome in first} == {ROUND_S}
+    assert isinstance(last.result, Aggregation)
+    assert last.after_s > ROUND_S + 0.1
+
+
 def test_rounds_wait_while_many_results_are_being_committed() -> None:
     async def main() -> Sequence[Outcome]:
         setup = AggregatorSetup(members([10] * 4), archive=MemoryArchive(commit_s=0.5))

@@ -93,6 +93,16 @@ def test_a_loss_lets_the_next_validators_be_asked() -> None:
     assert driver.first_asks(0.01) == [4, 5]
 
 
+def test_a_validator_that_disconnects_is_replaced_and_one_that_has_signed_is_not() -> None:
+    driver = ScheduleDriver([50, 30, 15, 3, 2], NO_LARGE)
+    assert driver.first_asks() == [1, 2, 3]
+    driver.set_status(2, ShareStatus.SIGNED)
+    driver.disconnect(2)
+    assert driver.first_asks(0.01) == []
+    driver.disconnect(3)
+    assert driver.first_asks(0.02) == [4, 5]
+
+
 def test_each_second_validators_with_about_the_missing_weight_are_asked() -> None:
     driver = ScheduleDriver([500, 300, 150, 21, 19, 10], NO_LARGE)
     assert driver.first_asks() == [1, 2, 3]

@@ -5,6 +5,7 @@ there.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from hashlib import sha256
 
 import pytest
@@ -235,6 +236,32 @@ def test_a_height_of_no_epoch_is_looked_up_once() -> None:
 
     assert run(main()) == 5
     assert all(not epoch for _, _, _, epoch in driver.sets.calls)
+
+
+class FailingEpochs(Epochs):
+    """Epochs whose look-up takes for ever, or fails."""
+
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__()
+        self._error = error
+
+    async def any_at(self, height: int, chain_ids: Iterable[ChainID]) -> bool:
+        if self._error is not None:
+            raise self._error
+        await asyncio.sleep(1e9)
+        return True
+
+
+@pytest.mark.parametrize("error", [None, NodeUnavailable("epoch")])
+def test_a_height_is_taken_for_none_of_an_epoch_if_the_look_up_fails(
+    error: Exception | None,
+) -> None:
+    driver = ResolverDriver()
+    driver.resolver = Resolver(
+        driver.heights, driver.sets, driver.chains, FailingEpochs(error), NETWORK_ID, 1.0
+    )
+    assert driver.resolve(request(height=8)).height == 8
+    assert not any(epoch for _, _, _, epoch in driver.sets.calls)
 
 
 def test_an_empty_set_at_a_named_height_is_an_error() -> None:
