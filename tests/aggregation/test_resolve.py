@@ -30,7 +30,7 @@ from warpseal.aggregation.errors import (
     WrongNetwork,
     WrongSigningSubnet,
 )
-from warpseal.aggregation.resolve import ResolvedRequest, Resolver
+from warpseal.aggregation.resolve import ResolvedRequest, Resolver, find_receiving_subnet
 from warpseal.aggregation.service import AggregationRequest
 from warpseal.node.p_chain import Subnet
 from warpseal.upstream.errors import NodeUnavailable
@@ -345,3 +345,18 @@ def test_the_set_of_an_epoch_that_is_cached_is_taken_at_once() -> None:
     resolved = driver.resolve(request(height=7, is_epoch_height=True, signing_subnet_id=SUBNET))
     assert (resolved.height, resolved.subnet_id, resolved.validators) == (7, SUBNET, OLDER)
     assert driver.sets.calls == []
+    assert not resolved.is_default_subnet
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(bytes(5 * 32), id="another first word"),
+        pytest.param((32).to_bytes(32, "big") + bytes(4 * 32 - 1), id="too short"),
+        pytest.param(b"", id="empty"),
+    ],
+)
+def test_a_payload_that_is_not_of_teleporter_names_no_destination(payload: bytes) -> None:
+    call = AddressedCall(b"\xbb" * 20, payload).encode()
+    about = UnsignedMessage.build(NETWORK_ID, C_CHAIN, call)
+    assert run(find_receiving_subnet(about, b"", ResolverDriver().chains)) is None

@@ -58,6 +58,38 @@ def test_a_round_loads_connects_asks_verifies_commits_and_completes() -> None:
     assert driver.round.is_idle
 
 
+def test_a_share_is_stored_no_later_than_a_result() -> None:
+    driver = RoundDriver([20] * 5)
+    driver.join(80)
+    driver.advance(0.0)
+    driver.sign(1, 2, 3, 4)
+    action = driver.round.tick(0.1)[-1]
+    assert isinstance(action, Verify)
+    driver.round.verified(driver._verify(action.check))
+    driver.sign(5)
+    actions = driver.round.tick(0.2)
+    assert [type(action) for action in actions[:2]] == [StoreShares, StoreResult]
+
+
+def test_a_round_wakes_up_to_ask_again_and_not_when_it_needs_no_share() -> None:
+    driver = RoundDriver([20] * 5)
+    driver.join(80)
+    driver.advance(0.0)
+    assert 0.0 < driver.round.next_wakeup(0.0) <= 1.0
+    driver.sign(1, 2, 3, 4)
+    driver.advance(0.1)
+    assert driver.round.next_wakeup(0.1) == inf
+
+
+def test_a_round_that_awaits_a_buffer_sleeps_until_it_ends() -> None:
+    driver = RoundDriver([70, 10, 20], activity_final_at=1.0)
+    goal = driver.join(67, 10)
+    driver.sign(1)
+    assert driver.outcome(goal, 0.5) == "waiting"
+    assert driver.outcome(goal, 1.0) == "waiting"
+    assert driver.round.goals.next_at(1.0) == 2.5
+
+
 def test_loading_leaves_half_of_the_time_to_ask_validators() -> None:
     driver = RoundDriver([100])
     driver.join(deadline=4.0)
@@ -471,6 +503,15 @@ def test_any_node_of_a_key_suffices() -> None:
     driver.refuse(1, 1)
     assert driver.outcome(goal) == "waiting"
     driver.sign(101, 2)
+    assert driver.outcome(goal) == "complete"
+
+
+def test_a_share_of_one_node_outlasts_the_refusal_of_the_other_node_of_its_key() -> None:
+    driver = RoundDriver(validators=two_nodes())
+    goal = driver.join(100)
+    driver.sign(1)
+    driver.refuse(1, 101)
+    driver.sign(2)
     assert driver.outcome(goal) == "complete"
 
 
