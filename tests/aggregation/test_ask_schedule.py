@@ -231,3 +231,11 @@ def test_connected_weight_counts_each_key_once() -> None:
     assert driver.table.connected_weight == 14
     driver.connect(2, 2)
     assert driver.table.connected_weight == 21
+
+
+def test_only_a_change_of_a_connection_is_reported() -> None:
+    table = ScheduleDriver([5, 7, 9], connected=False).table
+    record = table.nodes[node(2)]
+    assert not table.disconnect(record)
+    assert [table.connect(record), table.connect(record)] == [True, False]
+    assert [table.disconnect(record), table.disconnect(record)] == [True, False]

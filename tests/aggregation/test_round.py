@@ -32,7 +32,7 @@ from warpseal.aggregation.shortfall import explain
 from warpseal.node.p_chain import CurrentValidation
 from warpseal.protocol.messages import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
-from warpseal.warp.ids import id_text, node_id_text
+from warpseal.warp.ids import NodeID, id_text, node_id_text
 from warpseal.warp.quorum_shortfall import Verdict
 from warpseal.warp.validator_set import has_quorum
 
@@ -56,6 +56,20 @@ def test_a_round_loads_connects_asks_verifies_commits_and_completes() -> None:
     ]
     assert len(driver.completed[goal]) == 4
     assert driver.round.is_idle
+
+
+def test_a_goal_that_leaves_while_its_result_is_committed_is_not_completed() -> None:
+    driver = RoundDriver([20] * 5)
+    leaving, staying = driver.join(80), driver.join(80)
+    driver.advance(0.0)
+    driver.sign(1, 2, 3, 4)
+    action = driver.round.tick(0.1)[-1]
+    assert isinstance(action, Verify)
+    driver.round.verified(driver._verify(action.check))
+    (store,) = driver.round.tick(0.1)
+    assert isinstance(store, StoreResult)
+    driver.round.leave(leaving)
+    assert list(driver.round.stored(store.result).goals) == [staying]
 
 
 def test_a_share_is_stored_no_later_than_a_result() -> None:
@@ -306,6 +320,23 @@ def test_a_key_is_inactive_only_if_all_its_nodes_are() -> None:
     assert not table.inactive
     driver.round.set_inactive(frozenset({node(1), node(101)}), 0.0)
     assert table.inactive == (table.members[driver.index(1)],)
+
+
+def test_a_round_wakes_up_for_other_inactive_nodes_or_an_earlier_time() -> None:
+    driver = RoundDriver([40, 30, 30], activity_final_at=inf)
+    driver.join(60)
+    driver.advance(0.0)
+
+    def is_woken(inactive: set[NodeID], final_at: float) -> bool:
+        driver.advance(0.0)
+        driver.round.set_inactive(frozenset(inactive), final_at)
+        return driver._is_due
+
+    assert not is_woken(set(), inf)
+    assert is_woken({node(1)}, inf)
+    assert not is_woken({node(1)}, inf)
+    assert is_woken({node(1)}, 0.5)
+    assert is_woken(set(), 0.5)
 
 
 def test_no_result_leaves_before_the_inactive_validators_are_known_or_a_second_has_passed() -> None:
