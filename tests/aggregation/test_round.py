@@ -322,7 +322,7 @@ def test_a_key_is_inactive_only_if_all_its_nodes_are() -> None:
     assert table.inactive == (table.members[driver.index(1)],)
 
 
-def test_a_round_wakes_up_for_other_inactive_nodes_or_an_earlier_time() -> None:
+def test_a_round_wakes_up_for_what_changes_and_for_nothing_else() -> None:
     driver = RoundDriver([40, 30, 30], activity_final_at=inf)
     driver.join(60)
     driver.advance(0.0)
@@ -337,6 +337,12 @@ def test_a_round_wakes_up_for_other_inactive_nodes_or_an_earlier_time() -> None:
     assert not is_woken({node(1)}, inf)
     assert is_woken({node(1)}, 0.5)
     assert is_woken(set(), 0.5)
+    driver.advance(0.0)
+    driver.round.disconnected(node(2))
+    assert driver._is_due
+    driver.advance(0.0)
+    driver.round.disconnected(node(2))
+    assert not driver._is_due
 
 
 def test_no_result_leaves_before_the_inactive_validators_are_known_or_a_second_has_passed() -> None:

@@ -373,3 +373,35 @@ async def test_a_thousand_refusals_fail_for_little_cpu() -> None:
                 await service.aggregate(request(67, about=message(chain=P_CHAIN)))
             taken_s = time.thread_time() - started_s
     assert taken_s < 0.5
+
+
+def test_the_error_of_a_caller_leaves_if_stored_shares_do_not_suffice() -> None:
+    async def main() -> None:
+        setup = AggregatorSetup(members([20] * 5))
+        refusal = UnknownChain("of the caller")
+        with pytest.raises(UnknownChain) as error:
+            await setup.service.aggregate(replace(request(stored_only=True), refusal=refusal))
+        assert error.value is refusal
+        with pytest.raises(QuorumNotReached):
+            await setup.service.aggregate(request(stored_only=True))
+        assert setup.network.asked_numbers() == []
+
+    run(main())
+
+
+def test_each_aggregation_is_reported_once_and_a_cached_one_is_not() -> None:
+    async def main() -> None:
+        setup = AggregatorSetup(members([20] * 5))
+        for _ in range(3):
+            await setup.service.aggregate(request())
+        setup.network.scripts = {1: silent}
+        with pytest.raises(QuorumNotReached):
+            await setup.service.aggregate(request(100, about=message(b"other"), timeout_s=1.0))
+        reports = setup.service.reports
+        outcomes = [record.outcome for record in reports.recent]
+        (minute,) = reports.last_hour.minutes(time.time())
+        assert len(outcomes) == 2
+        assert sorted(minute.outcomes.elements()) == sorted(outcomes)
+        assert minute.times.total() == 1
+
+    run(main())
