@@ -30,6 +30,7 @@ from warpseal.aggregation.round_shares import SumCheck
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.shortfall import explain
 from warpseal.node.p_chain import CurrentValidation
+from warpseal.peers.statistics import Unreachable
 from warpseal.protocol.messages import NoSignature
 from warpseal.store.values import ArchiveEntry, StoredShare, StoredSignature
 from warpseal.warp.ids import NodeID, id_text, node_id_text
@@ -93,6 +94,33 @@ def test_a_round_wakes_up_to_ask_again_and_not_when_it_needs_no_share() -> None:
     driver.sign(1, 2, 3, 4)
     driver.advance(0.1)
     assert driver.round.next_wakeup(0.1) == inf
+
+
+def test_the_earliest_deadline_of_the_goals_wakes_a_round() -> None:
+    driver = RoundDriver([20] * 5)
+    for deadline in (20.0, 5.0, 9.0):
+        driver.join(80, deadline=deadline)
+    assert driver.round.goals.next_at(0.0) == 5.0
+
+
+def test_each_second_as_much_weight_is_asked_as_is_missing() -> None:
+    settings = AggregationSettings(reask_jitter=0.0, always_ask_percent=100)
+    driver = RoundDriver([500, 300, 150, 21, 19, 10], settings=settings)
+    driver.join(81)
+    driver.advance(0.0)
+    assert driver.asked_nodes() == [1, 2, 3]
+    driver.sign(1, 2)
+    driver.advance(1.0)
+    assert [number for number in driver.asked_nodes(1.0) if number > 3] == [4]
+
+
+def test_reports_of_other_nodes_are_ignored() -> None:
+    driver = RoundDriver([20] * 5)
+    driver.join(80)
+    driver.advance(0.0)
+    driver.round.unreachable(node(9), Unreachable("not_connected", inf))
+    driver.round.disconnected(node(9))
+    assert not driver._is_due
 
 
 def test_a_round_that_awaits_a_buffer_sleeps_until_it_ends() -> None:
