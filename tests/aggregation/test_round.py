@@ -323,6 +323,18 @@ def test_inactive_validators_are_not_awaited_if_others_suffice() -> None:
     assert driver.outcome(goal) == "complete"
 
 
+def test_exactly_the_required_weight_of_active_validators_is_awaited() -> None:
+    driver = RoundDriver([40, 30, 30])
+    driver.inactive = frozenset({node(3)})
+    goal = driver.join(70)
+    driver.advance(0.0)
+    driver.sign(1, 3)
+    assert driver.outcome(goal, 0.1) == "waiting"
+    driver.sign(2)
+    assert driver.outcome(goal, 0.2) == "complete"
+    assert sorted(driver.completed[goal]) == [1, 2]
+
+
 def test_with_a_share_of_an_inactive_validator_the_others_have_two_seconds() -> None:
     driver = RoundDriver([50, 40, 30, 20])
     driver.inactive = frozenset({node(1)})
@@ -610,9 +622,10 @@ def test_a_bad_share_of_one_node_leaves_the_other_node_of_its_key() -> None:
 def test_a_node_that_cannot_be_dialled_before_the_deadline_is_lost_for_now() -> None:
     driver = RoundDriver([40, 60])
     goal, patient = driver.join(), driver.join(deadline=30.0)
+    as_late = driver.join(deadline=20.0)
     driver.advance(0.0)
     driver.lose_connection(1, retry_at=20.0)
-    assert driver.outcome(goal) == "lost"
+    assert driver.outcome(goal) == driver.outcome(as_late) == "lost"
     assert driver.shortfalls[goal].verdict is Verdict.WAIT
     assert driver.reasons(goal)["not_connected"] == 1
     assert driver.outcome(patient) == "waiting"
