@@ -547,6 +547,20 @@ def test_a_bad_share_from_the_cache_lets_its_validator_be_asked() -> None:
     assert driver.asks[1:] == [(0.1, [1], False)]
 
 
+def test_a_share_that_another_round_found_bad_is_dropped_and_another_share_is_not() -> None:
+    driver = RoundDriver([20] * 5)
+    driver.join(80)
+    driver.advance(0.0)
+    share = driver.share(1)
+    driver.round.on_share_added(public_key(1), share)
+    driver.advance(0.1)
+    driver.round.on_share_rejected(public_key(1), driver.share(1))
+    assert (driver.round.table.signed_weight, driver._is_due) == (20, False)
+    driver.round.on_share_rejected(public_key(1), share)
+    assert (driver.round.table.signed_weight, driver._is_due) == (0, True)
+    driver.round.on_share_rejected(public_key(9), share)
+
+
 def test_only_losses_for_good_make_the_verdict_never() -> None:
     driver = RoundDriver([20, 20, 60])
     goal = driver.join()
