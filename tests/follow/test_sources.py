@@ -62,8 +62,8 @@ class FakeContainers:
             raise failure(self.kind)
         if not self.is_served:
             return None
-        found = self._raw[first : first + count]
-        return tuple(Container(first + n, raw, 0) for n, raw in enumerate(found))
+        raws = self._raw[first : first + count]
+        return tuple(Container(first + n, raw, 0) for n, raw in enumerate(raws))
 
     def source(self) -> ContainerSource:
         return ContainerSource(cast(ContainersClient, self), Stream.P_BLOCKS, parse, RETRIER)
