@@ -96,6 +96,7 @@ def test_local_validators_have_the_documented_keys_and_proofs(
     public_key, proof = (bytes.fromhex(text) for text in vector)
     assert bls.public_key_bytes(local_keys(bls)[number]) == public_key
     assert bls.sign_possession(local_secrets(bls)[number], public_key) == proof
+    assert bls.prove_possession(local_secrets(bls)[number]) == proof
     assert bls.verify_possession(bls.parse_public_key(public_key), public_key, proof)
     assert not bls.verify_possession(local_keys(bls)[number - 1], public_key, proof)
     assert not bls.verify_possession(local_keys(bls)[number], public_key + b"\x00", proof)
@@ -289,7 +290,17 @@ def test_errors_of_two_shares_that_cancel_verify_only_as_a_sum(bls: ModuleType) 
     assert bls.verify_aggregate(local_keys(bls)[:2], UNSIGNED, total)
 
 
-@pytest.mark.parametrize("raw", [b"", bytes(32), b"\xff" * 32, b"\x01" * 31, b"\x01" * 33])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(bytes(32), id="zero"),
+        pytest.param(b"\xff" * 32, id="great"),
+        pytest.param(GROUP_ORDER.to_bytes(32, "big"), id="the group order"),
+        pytest.param(b"\x01" * 31, id="short"),
+        pytest.param(b"\x01" * 33, id="long"),
+    ],
+)
 def test_malformed_secret_keys_are_refused(bls: ModuleType, raw: bytes) -> None:
     with pytest.raises(MalformedKey):
         bls.secret_from_bytes(raw)
@@ -299,6 +310,10 @@ def test_a_seed_determines_the_secret_key_and_without_one_it_is_random(bls: Modu
     seeded = [bls.secret_bytes(bls.generate_secret(b"\x07" * 32)) for _ in range(2)]
     fresh = {bls.secret_bytes(bls.generate_secret()) for _ in range(3)}
     assert seeded[0] == seeded[1]
+    # `AugSchemeMPL.key_gen` of blspy.
+    assert bls.secret_bytes(bls.generate_secret(bytes(range(32)))).hex() == (
+        "4a18022aa9097511134fcf6c024da289058c76d14de712ba264e50e306b6d6e3"
+    )
     assert len(fresh) == 3
     with pytest.raises(MalformedKey):
         bls.generate_secret(b"short")
