@@ -240,6 +240,18 @@ def test_one_round_more_waits_until_its_validators_are_not_congested() -> None:
     assert last.after_s > ROUND_S + 0.1
 
 
+def test_a_queue_does_not_outlive_a_round_that_was_refused() -> None:
+    async def main() -> Sequence[Outcome]:
+        async with leaves_nothing_open(busy_aggregator()) as setup:
+            setup.network.capacity = 0
+            outcomes = await burst(setup, UNQUEUED_ROUNDS + 1, timeout_s=5.0)
+            await asyncio.sleep(0.1)
+            assert setup.service.admission.queues == {}
+            return outcomes
+
+    assert isinstance(run(main())[-1].result, Overloaded)
+
+
 def test_rounds_wait_while_many_results_are_being_committed() -> None:
     async def main() -> Sequence[Outcome]:
         setup = AggregatorSetup(members([10] * 4), archive=MemoryArchive(commit_s=0.5))

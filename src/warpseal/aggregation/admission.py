@@ -179,8 +179,10 @@ class RoundTurn:
         """Make way for other rounds."""
         if self._queue is not None:
             self._queue.running -= 1
-            if not self._queue.waiting and not self._queue.running:
-                self._admission.queues.pop(self._subnet_id, None)
+        # A round that left the queue without a turn may have been the last one as well.
+        queue = self._admission.queues.get(self._subnet_id)
+        if queue is not None and not queue.waiting and not queue.running:
+            del self._admission.queues[self._subnet_id]
 
     async def _wait_in(self, queue: _SubnetQueue, refuse: RefuseCaller) -> None:
         """Wait in the queue until it is the round's turn, or until no caller is left."""
