@@ -220,3 +220,23 @@ def test_configuring_a_validator_that_is_not_auto_renewed_is_an_error() -> None:
         chain.accept(
             SetAutoRenewedValidatorConfigTx(spending(2), TxID(bytes(32)), Input((0,)), 0, 0)
         )
+
+
+def test_compounded_fees_of_delegations_are_paid_when_the_validator_leaves() -> None:
+    chain = Renewing()
+    delegation = chain.delegate(40_000 * NAVAX, CYCLE_S)
+    chain.reward(delegation.tx.id, commit=True, at_s=CYCLE_S)
+    renewed = chain.end(1, commit=True).renewed
+    assert renewed is not None
+    assert renewed.kept_delegation > 0
+    effects = chain.end(2, commit=False)
+    assert amounts(effects) == [
+        (effects.tx.id, 0, renewed.kept_validation, RewardType.VALIDATOR),
+        (effects.tx.id, 1, renewed.kept_delegation, RewardType.VALIDATOR_FEE),
+    ]
+    closed = effects.closed
+    assert closed is not None
+    assert (closed.validation_reward, closed.delegation_reward) == (
+        renewed.kept_validation,
+        renewed.kept_delegation,
+    )
