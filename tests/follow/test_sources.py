@@ -223,6 +223,16 @@ def test_single_blocks_stand_in_for_blocks_without_containers() -> None:
     run(main())
 
 
+def test_no_more_containers_are_read_than_blocks_are_requested() -> None:
+    async def main() -> None:
+        nodes = FakeBlocks(100)
+        blocks = await nodes.source(FakeContainers(1, 90).source()).read(20, 10)
+        assert heights([block.raw for block in blocks]) == list(range(20, 30))
+        assert nodes.calls == []
+
+    run(main())
+
+
 def test_the_span_of_single_blocks_doubles_up_to_its_bounds() -> None:
     async def main() -> None:
         source = FakeBlocks(10_000).source(None, max_span=300)
