@@ -194,3 +194,28 @@ def test_a_node_that_fell_behind_leaves_no_negative_number_of_blocks() -> None:
         assert watcher.reports[-1][1].height == 5
 
     run(main())
+
+
+class SlowNumbers(Numbers):
+    """Blocks that take a second for each read."""
+
+    async def read(self, first: int, count: int) -> tuple[int, ...]:
+        await asyncio.sleep(1.0)
+        return await super().read(first, count)
+
+
+def test_the_time_that_a_chain_needs_follows_from_its_rate_and_the_blocks_that_remain() -> None:
+    async def main() -> None:
+        watcher = Watcher(SlowNumbers(100_000))
+        task = asyncio.create_task(watcher.follower.run())
+        await asyncio.sleep(120.0)
+        progress, remaining = watcher.follower.progress(), watcher.follower.remaining_blocks
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert progress.height is not None
+        assert progress.blocks_per_s is not None
+        assert remaining == 100_000 - progress.height
+        assert progress.eta_s == pytest.approx(remaining / progress.blocks_per_s)
+        assert progress.height == pytest.approx(120 * progress.blocks_per_s, rel=0.2)
+
+    run(main())
