@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -107,6 +108,7 @@ def test_a_chain_continues_when_the_reason_is_gone(
         assert stop.reason == (
             error.reason if isinstance(error, ChainStopped) else StopReason.INTERNAL_ERROR
         )
+        assert stop.since == pytest.approx(time.time(), abs=600)
         assert consumer.height == height
         source.tip += 5 * grows
         consumer.is_stopped = False
