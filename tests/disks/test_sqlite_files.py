@@ -20,7 +20,10 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.disks.disk import Operation, SimulatedDisk
-from tests.disks.works import WORKS, IndexWork, OldStoreWork, StoreWork, Work
+from tests.disks.works import QUICK, WORKS, IndexWork, OldStoreWork, StoreWork, Work
+from tests.eventually import until
+from tests.store.fixtures import message, signature, store_at
+from warpseal.store.errors import CursorExpired
 
 POINTS: Final = int(os.environ.get("DISK_POINTS", "8"))
 SEEDS: Final = int(os.environ.get("DISK_SEEDS", "12"))
@@ -77,11 +80,15 @@ class Setup:
         shutil.rmtree(folder)
 
     def points(self, operation: Operation) -> list[int]:
-        """Return the numbers of operations that are to fail, evenly chosen."""
-        total = self.counts[operation]
-        if not POINTS or total <= POINTS:
-            return list(range(1, total + 1))
-        return [1 + index * (total - 1) // (POINTS - 1) for index in range(POINTS)]
+        """Return the numbers of operations that are to fail."""
+        return choose_points(self.counts[operation])
+
+
+def choose_points(total: int) -> list[int]:
+    """Return some of the numbers from 1 on, evenly chosen, or all of them."""
+    if not POINTS or total <= POINTS:
+        return list(range(1, total + 1))
+    return [1 + index * (total - 1) // (POINTS - 1) for index in range(POINTS)]
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
@@ -180,3 +187,57 @@ def test_a_process_killed_at_any_write_leaves_what_it_has_acknowledged(
                 acknowledged = asyncio.run(work.run(disk))
                 stored = check_after_restart(work, disk, acknowledged)
                 assert asyncio.run(work.run(disk, len(stored))) == list(range(work.count))
+
+
+def test_a_reader_misses_no_event_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other events get the numbers of lost ones that it has seen."""
+    boot_id = tmp_path / "boot_id"
+    monkeypatch.setattr("warpseal.runtime.process._BOOT_ID", boot_id)
+    url = f"sqlite:///{tmp_path}/store.db"
+    outcomes = Counter[str]()
+
+    async def create() -> None:
+        async with store_at(url, **QUICK) as store:
+            await store.events.cursor_prefix()
+
+    async def sign(numbers: range) -> tuple[str, list[int]]:
+        """Sign messages; return the cursor of a reader, and the numbers of all events."""
+        async with store_at(url, **{**QUICK, "flush_s": 3_600.0}) as store:
+            for number in numbers:
+                await store.archive.store_signature(message(number), signature(number))
+            await until(lambda: not store.status().waiting_writes)
+            events = [event.number for event in await store.events.read(0, 100)]
+            cursor = f"{await store.events.cursor_prefix()}{events[-1]}"
+            disk.kill()
+        return cursor, events
+
+    async def read_after(cursor: str) -> list[int]:
+        async with store_at(url, **QUICK) as store:
+            after = await store.events.parse_cursor("after", cursor)
+            return [event.number for event in await store.events.read(after, 100)]
+
+    for seed in range(SEEDS):
+        with SimulatedDisk(tmp_path) as disk:
+            boot_id.write_text("first")
+            asyncio.run(create())
+            cursor, before = asyncio.run(sign(range(6)))
+            if seed % 3:
+                disk.lose_power(Random(seed))
+                boot_id.write_text("second")
+            disk.restart()
+            _, after = asyncio.run(sign(range(10, 20)))
+            disk.restart()
+            try:
+                events = asyncio.run(read_after(cursor))
+            except CursorExpired:
+                outcomes["expired"] += 1
+                assert seed % 3
+            else:
+                outcomes["continued"] += 1
+                assert len(events) == 10
+                assert len(after) == len(before) + 10
+        for file in tmp_path.glob("store.db*"):
+            file.unlink()
+    assert outcomes.keys() == {"expired", "continued"}

@@ -1,4 +1,4 @@
-"""What the product does with each of its SQLite files, while their disk fails.
+"""What the product does with each of its databases, while their disk or server fails.
 
 A work has numbered items, written one after the other by the product's own code. It does not stop
 at a typed error of the product: as an operator would, it starts the product again.
@@ -11,37 +11,40 @@ import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from tests.disks.disk import SimulatedDisk
 from tests.eventually import until
 from tests.index import fixtures as primary
 from tests.index.evm import fixtures as evm
 from tests.index.evm.histories import History
 from tests.store.fixtures import message, share, signature, store_at
+from tests.store.table_facts import table_names
 from tests.usage.test_database import database
 from tests.usage.test_sums import NOW, adding_flusher, check, read_buckets
 from tests.usage.traffic import Call, FakeRecorder, make_calls
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import StartupError
+from warpseal.index.database import index_url
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.records import Record
 from warpseal.index.writer import IndexWriter
 from warpseal.resources.chains import PrimaryChain
-from warpseal.store.engine import writing_engine
+from warpseal.store.connection import Engine
+from warpseal.store.engine import reading_engine, writing_engine
 from warpseal.store.errors import StoreDown
+from warpseal.store.event_rows import NewEvent
 from warpseal.store.migrate import HEAD, MIGRATIONS, Migrations, upgrade_at_start
 from warpseal.store.store import Store
 from warpseal.store.url import StoreUrl
-from warpseal.store.values import Event, SigningBlock, SigningBlockKind
+from warpseal.store.values import Event, EventType, SigningBlock, SigningBlockKind
 from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.migrations import VERSIONS as USAGE_VERSIONS
 
@@ -63,9 +66,22 @@ QUICK: dict[str, Any] = {
 }
 
 
-class Work(ABC):
-    """Items that are written to one file.
+class Process(Protocol):
+    """The process that does a work.
 
+    is_killed: the process has ended, although its threads go on.
+    """
+
+    is_killed: bool
+
+    def kill(self) -> None:
+        """End it."""
+
+
+class Work(ABC):
+    """Items that are written to one database.
+
+    server_url: URL of the database, if it is no file in the folder.
     count: number of the items.
     ends_killed: the process is killed after the last item, while the file is open.
     refusals: texts of the errors with which the product refused to start.
@@ -73,8 +89,9 @@ class Work(ABC):
 
     count = 4
 
-    def __init__(self, folder: Path, *, ends_killed: bool = False) -> None:
+    def __init__(self, folder: Path, server_url: str = "", *, ends_killed: bool = False) -> None:
         self.folder = folder
+        self.server_url = server_url
         self.ends_killed = ends_killed
         self.refusals: list[str] = []
 
@@ -83,20 +100,25 @@ class Work(ABC):
     def path(self) -> Path:
         """The file."""
 
+    @property
+    def url(self) -> str:
+        """The URL of the database."""
+        return self.server_url or f"sqlite:///{self.path}"
+
     @abstractmethod
     def prepare(self) -> None:
-        """Make the file as it is before the work, on a disk that does not fail."""
+        """Make the database as it is before the work, on a disk that does not fail."""
 
-    async def run(self, disk: SimulatedDisk, stored: int = 0) -> list[int]:
+    async def run(self, process: Process, stored: int = 0) -> list[int]:
         """Write the items until all are acknowledged, or the process is killed.
 
         stored: number of items that an earlier process has written.
         Returns the numbers of acknowledged items.
         """
         acknowledged = list(range(stored))
-        while len(acknowledged) < self.count and not disk.is_killed:
+        while len(acknowledged) < self.count and not process.is_killed:
             try:
-                await self._write(disk, acknowledged)
+                await self._write(process, acknowledged)
             except StoreDown:
                 await asyncio.sleep(PAUSE_S)
             except StartupError as error:
@@ -104,7 +126,7 @@ class Work(ABC):
         return acknowledged
 
     @abstractmethod
-    async def _write(self, disk: SimulatedDisk, acknowledged: list[int]) -> None:
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
         """Open the file, write the next items and append their numbers to `acknowledged`."""
 
     @abstractmethod
@@ -119,7 +141,9 @@ class Work(ABC):
 
 
 class StoreWork(Work):
-    """Signed messages with their events, and a signing block after each of them."""
+    """Signed messages with their events; after each of them a signing block, and an event that
+    follows from a source with a position, as from the block of an index.
+    """
 
     @property
     def path(self) -> Path:
@@ -133,24 +157,48 @@ class StoreWork(Work):
             pass
 
     def _store(self) -> Store:
-        return store_at(f"sqlite:///{self.path}", **QUICK)
+        return store_at(self.url, **QUICK)
 
-    async def _write(self, disk: SimulatedDisk, acknowledged: list[int]) -> None:
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
         async with self._store() as store:
             while len(acknowledged) < self.count:
                 number = len(acknowledged)
-                store.archive.pin(message(number))
-                store.archive.store_shares(message(number), [share(number)])
-                await store.archive.store_signature(message(number), signature(number))
-                await until(lambda: self._is_committed(store) or disk.is_killed)
-                await store.signing_blocks.add(block(number))
-                # Before the writer's thread runs another call, it flushes the item.
-                await store.database.write(lambda _: None)
-                if disk.is_killed:
+                await self._write_item(store, process, number)
+                if process.is_killed:
                     break
                 acknowledged.append(number)
             if self.ends_killed:
-                disk.kill()
+                process.kill()
+
+    async def _write_item(self, store: Store, process: Process, number: int) -> None:
+        store.archive.pin(message(number))
+        store.archive.store_shares(message(number), [share(number)])
+        await store.archive.store_signature(message(number), signature(number))
+        await until(lambda: self._is_committed(store) or process.is_killed)
+        for step in (self._add_block, self._add_source_event, self._write_nothing):
+            # An operator and the reader of an index try again.
+            while not process.is_killed:
+                try:
+                    await step(store, number)
+                    break
+                except StoreDown:
+                    await asyncio.sleep(PAUSE_S)
+
+    @staticmethod
+    async def _add_block(store: Store, number: int) -> None:
+        await store.signing_blocks.add(block(number))
+
+    @staticmethod
+    async def _add_source_event(store: Store, number: int) -> None:
+        position = await store.events.position(SOURCE)
+        if position is None or position < number:
+            event = NewEvent.of(sha256(b"%d" % number).digest()[:16], source_event(number))
+            assert await store.events.add_from_source(SOURCE, position, number, [event])
+
+    @staticmethod
+    async def _write_nothing(store: Store, _: int) -> None:
+        # Before the writer's thread runs another call, it flushes the item.
+        await store.database.write(lambda _: None)
 
     @staticmethod
     def _is_committed(store: Store) -> bool:
@@ -169,12 +217,28 @@ class StoreWork(Work):
                 assert entry.signatures == (signature(number),)
             blocks = await store.signing_blocks.load()
             assert blocks == [block(number) for number in range(len(blocks))]
-            events = await store.events.read(0, 1_000)
-            assert [event.number for event in events] == list(range(1, len(numbers) + 1))
-            signed = [msgspec.json.decode(event.body, type=Event).message_id for event in events]
-            assert signed == [f"0x{message(number).id.hex()}" for number in numbers]
-            # Each item ends with its block.
-            return [number for number in numbers if number < len(blocks)]
+            position = await store.events.position(SOURCE)
+            events = [
+                msgspec.json.decode(event.body, type=Event)
+                for event in await store.events.read(0, 1_000)
+            ]
+        signed = [event.message_id for event in events if event.type == EventType.MESSAGE_SIGNED]
+        assert signed == [f"0x{message(number).id.hex()}" for number in numbers]
+        items = list(range(0 if position is None else position + 1))
+        others = [event for event in events if event.type != EventType.MESSAGE_SIGNED]
+        assert others == [source_event(number) for number in items]
+        # In this order the parts of each item were written.
+        assert items == numbers[: len(items)]
+        assert len(numbers) >= len(blocks) >= len(items)
+        return items
+
+
+SOURCE: Final = "a chain"
+
+
+def source_event(number: int) -> Event:
+    """Return the event of an item."""
+    return Event(type=EventType.ICM_RECEIVED, time=number, data={"number": number})
 
 
 def block(number: int) -> SigningBlock:
@@ -196,7 +260,7 @@ class OldStoreWork(StoreWork):
     old = message(1_000)
 
     def prepare(self) -> None:
-        engine = writing_engine(StoreUrl.for_file(self.path))
+        engine = writing_engine(StoreUrl.parse(self.url))
         upgrade_at_start(engine, "here", Migrations(MIGRATIONS.versions[:1]))
         columns = "message_id, raw, for_ever, size_bytes, created_at, used_at"
         with engine.begin() as connection:
@@ -240,25 +304,25 @@ class UsageWork(Work):
             pass
 
     def _database(self) -> MetricsDatabase:
-        return database(f"sqlite:///{self.path}")
+        return database(self.url)
 
-    async def _write(self, disk: SimulatedDisk, acknowledged: list[int]) -> None:
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
         async with self._database() as metrics:
             recorder = FakeRecorder()
             flusher = adding_flusher(metrics, recorder)
-            while len(acknowledged) < self.count and not disk.is_killed:
+            while len(acknowledged) < self.count and not process.is_killed:
                 number = len(acknowledged)
                 recorder.calls += self.parts[number]
-                await self._flush(flusher, disk)
-                if not disk.is_killed:
+                await self._flush(flusher, process)
+                if not process.is_killed:
                     acknowledged.append(number)
             if self.ends_killed:
-                disk.kill()
+                process.kill()
 
     @staticmethod
-    async def _flush(flusher: Any, disk: SimulatedDisk) -> None:
+    async def _flush(flusher: Any, process: Process) -> None:
         # The daemon tries again with the same flusher, which numbers what it writes.
-        while not disk.is_killed:
+        while not process.is_killed:
             try:
                 await flusher.flush()
                 break
@@ -281,7 +345,7 @@ class OldUsageWork(UsageWork):
     """The same in a database of the first version."""
 
     def prepare(self) -> None:
-        engine = writing_engine(StoreUrl.for_file(self.path))
+        engine = writing_engine(StoreUrl.parse(self.url))
         upgrade_at_start(engine, "here", Migrations(USAGE_VERSIONS[:1]))
         engine.dispose()
 
@@ -293,8 +357,13 @@ class _IndexWork(Work):
 
     @property
     def url(self) -> str:
-        """The URL of the indexes."""
-        return f"sqlite:///{self.folder}/index.db"
+        """The URL of all indexes."""
+        return self.server_url or f"sqlite:///{self.folder}/index.db"
+
+    @property
+    @abstractmethod
+    def place(self) -> StoreUrl:
+        """The URL of the index itself."""
 
     def prepare(self) -> None:
         with self.open():
@@ -312,14 +381,14 @@ class _IndexWork(Work):
     def write_block(self, writer: Any, height: int) -> None:
         """Write the next block."""
 
-    async def _write(self, disk: SimulatedDisk, acknowledged: list[int]) -> None:
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
         with self.open() as writer:
             for number in self.write_blocks(writer):
-                if disk.is_killed:
+                if process.is_killed:
                     break
                 acknowledged[:] = range(number)
             if self.ends_killed:
-                disk.kill()
+                process.kill()
 
     def write_blocks(self, writer: Any) -> Iterator[int]:
         """Write the missing blocks; yield their number before, and after each of them."""
@@ -331,7 +400,7 @@ class _IndexWork(Work):
     async def read(self) -> list[int]:
         with self.open() as writer:
             number = self.read_count(writer)
-        assert dump(self.path) == expected_rows(type(self), number)
+        assert dump(self.place) == expected_rows(type(self), number)
         return list(range(number))
 
 
@@ -341,6 +410,10 @@ class IndexWork(_IndexWork):
     @property
     def path(self) -> Path:
         return self.folder / "index.db"
+
+    @property
+    def place(self) -> StoreUrl:
+        return index_url(primary.small_settings(self.url), None)
 
     def open(self) -> AbstractContextManager[IndexWriter]:
         return primary.open_writer(self.url, primary.made_up_params())
@@ -371,9 +444,13 @@ class EvmIndexWork(_IndexWork):
 
     @property
     def path(self) -> Path:
-        path = evm.index_url(self.url).path
+        path = self.place.path
         assert path is not None
         return path
+
+    @property
+    def place(self) -> StoreUrl:
+        return evm.index_url(self.url)
 
     def open(self) -> AbstractContextManager[EvmIndexWriter]:
         return evm.open_writer(self.url)
@@ -417,22 +494,27 @@ def evm_blocks() -> Sequence[EvmBlockFacts]:
     return History(5, is_consistent=True).blocks(12)
 
 
-def dump(path: Path) -> Rows:
+def dump(url: StoreUrl) -> Rows:
     """Return all rows of an index, by table."""
-    with closing(sqlite3.connect(path)) as connection:
-        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        rows: Rows = {}
-        for (name,) in names:
-            columns = [
-                column
-                for _, column, *_ in connection.execute(
-                    "SELECT * FROM pragma_table_info(?)", (name,)
+    rows: Rows = {}
+    with closing_engine(reading_engine(url)) as engine, engine.connect() as connection:
+        for name in table_names(connection) - {"leases"}:
+            part = rows.setdefault(_PARTS.sub("", name), [])
+            for row in connection.records(f"SELECT * FROM {name}"):
+                fields = row._asdict()
+                part.append(
+                    tuple(fields[column] for column in fields if column not in _DRAWN_COLUMNS)
                 )
-                if column not in _DRAWN_COLUMNS
-            ]
-            text = f"SELECT {', '.join(columns)} FROM {name}"
-            rows.setdefault(_PARTS.sub("", name), []).extend(connection.execute(text))
-        return {name: sorted(values, key=repr) for name, values in rows.items()}
+    return {name: sorted(part, key=repr) for name, part in rows.items()}
+
+
+@contextmanager
+def closing_engine(engine: Engine) -> Iterator[Engine]:
+    """Close the connections of an engine."""
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 @cache
@@ -443,4 +525,4 @@ def expected_rows(kind: type[_IndexWork], count: int) -> Rows:
         work.count = count
         with work.open() as writer:
             assert list(work.write_blocks(writer))[-1] == count
-        return dump(work.path)
+        return dump(work.place)

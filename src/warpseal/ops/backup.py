@@ -32,10 +32,10 @@ from warpseal.store.access import open_read_only, open_shared
 from warpseal.store.copies import check_pages, copy_store
 from warpseal.store.engine import unusable_reason
 from warpseal.store.errors import StoreUnusable
-from warpseal.store.events import replace_log_id
 from warpseal.store.locks import LOCK_SUFFIX, locked_file
 from warpseal.store.migrate import MIGRATIONS as STORE_MIGRATIONS
 from warpseal.store.migrate import Migrations, check_upgradable, read_version
+from warpseal.store.secrets import replace_log_id
 from warpseal.store.store import STORE_NAME
 from warpseal.store.url import StoreUrl
 from warpseal.usage.database import METRICS_NAME

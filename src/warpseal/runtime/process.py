@@ -20,6 +20,7 @@ _NICENESS: Final = 19
 _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # The state in the tables of /proc/net.
 _LISTENING: Final = "0A"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 E = TypeVar("E", bound=Exception)
 
@@ -145,6 +146,13 @@ def find_listener(port: int) -> int | None:
             if os.readlink(link) in sockets:
                 return int(link.split("/")[2])
     return None
+
+
+def read_boot_id() -> bytes:
+    """Return the id of the running boot of the system; empty on a system without such an id."""
+    with suppress(OSError):
+        return _BOOT_ID.read_bytes().strip()
+    return b""
 
 
 def write_pid(descriptor: int) -> None:

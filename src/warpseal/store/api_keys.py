@@ -5,8 +5,6 @@ An API key has 24 random bytes, so a single SHA-256 protects it as well as a slo
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from itertools import starmap
 from typing import Final
@@ -16,16 +14,14 @@ from msgspec.structs import astuple
 from warpseal.store.api_key import ApiKey, NameTaken
 from warpseal.store.connection import Connection
 from warpseal.store.database import Database
-from warpseal.store.schema import API_KEYS, SECRETS
+from warpseal.store.schema import API_KEYS
+from warpseal.store.secrets import ensure_secret, load_secrets
 
-_SECRET_BYTES: Final = 32
 _PAGE_TOKENS: Final = "page_tokens"
 _FIND_KEY: Final = f"SELECT {API_KEYS.names} FROM api_keys WHERE digest = ?"
 _LIST_KEYS: Final = f"SELECT {API_KEYS.names} FROM api_keys ORDER BY created_at, name"
 _HAS_KEY: Final = "SELECT 1 FROM api_keys WHERE name = ?"
 _REVOKE: Final = "UPDATE api_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
-_SECRETS: Final = "SELECT value FROM secrets WHERE kind = ? ORDER BY created_at DESC"
-_ADD_SECRET: Final = f"{SECRETS.insert_text} ON CONFLICT (kind, number) DO NOTHING"
 
 
 class ApiKeys:
@@ -66,14 +62,3 @@ def revoke_key(connection: Connection, name: str, now_unix_s: float) -> bool:
     """Revoke a key by its name; return whether there is a key of this name."""
     connection.run(_REVOKE, now_unix_s, name)
     return bool(connection.fetch(_HAS_KEY, name))
-
-
-def load_secrets(connection: Connection, kind: str) -> tuple[bytes, ...]:
-    """Return the secrets of a kind, newest first."""
-    return tuple(value for (value,) in connection.fetch(_SECRETS, kind))
-
-
-def ensure_secret(connection: Connection, kind: str) -> tuple[bytes, ...]:
-    """Create the first secret of a kind, 32 bytes, unless another daemon was faster; return all."""
-    connection.run(_ADD_SECRET, kind, 1, os.urandom(_SECRET_BYTES), time.time())
-    return load_secrets(connection, kind)

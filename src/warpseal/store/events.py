@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from warpseal.errors import InvalidRequest
-from warpseal.store.api_keys import ensure_secret, load_secrets
 from warpseal.store.connection import Connection
 from warpseal.store.database import Database
 from warpseal.store.errors import CursorExpired
@@ -21,12 +20,9 @@ from warpseal.store.event_rows import (
     exchange_webhooks,
 )
 from warpseal.store.schema import EVENT_SOURCES
+from warpseal.store.secrets import ensure_log_id, find_log_id
 
-_LOG_ID: Final = "event_log"
-_LOG_ID_BYTES: Final = 8
 _MAX_DIGITS: Final = 18
-_FORGET_ID: Final = "DELETE FROM secrets WHERE kind = ?"
-_MOVE_WEBHOOK: Final = "UPDATE webhooks SET body = ? WHERE id = ?"
 _POSITION: Final = "SELECT position FROM event_sources WHERE source = ?"
 _BEGIN_SOURCE: Final = f"{EVENT_SOURCES.insert_text} ON CONFLICT DO NOTHING"
 _MOVE_SOURCE: Final = "UPDATE event_sources SET position = ? WHERE source = ? AND position = ?"
@@ -122,12 +118,8 @@ class EventLog:
     async def cursor_prefix(self) -> str:
         """Return the text with which each cursor of this log begins. Raises StoreDown."""
         if self._id is None:
-            database = self._database
-            secrets = await database.read(lambda connection: load_secrets(connection, _LOG_ID))
-            secrets = secrets or await database.write(
-                lambda connection: ensure_secret(connection, _LOG_ID)
-            )
-            self._id = _log_id(secrets[0])
+            self._id = await self._database.read(find_log_id)
+            self._id = self._id or await self._database.write(ensure_log_id)
         return f"{self._id}-"
 
     async def parse_cursor(self, name: str, text: str) -> int:
@@ -155,26 +147,3 @@ class EventLog:
         rows = await self._database.read(lambda connection: connection.fetch(READ, 0, 1))
         oldest = rows[0][0] - 1 if rows else 0
         return CursorExpired(f"{await self.cursor_prefix()}{oldest}", reason)
-
-
-def _log_id(secret: bytes) -> str:
-    return secret[:_LOG_ID_BYTES].hex()
-
-
-def replace_log_id(connection: Connection) -> None:
-    """Give the log of a restored store a new id, so that the cursors that readers keep expire.
-
-    The log may be shorter than they remember: the number of an old cursor would skip the events
-    that get the numbers of lost ones. The cursors of webhooks were restored with the log, so they
-    go on with the new id. A store of an older version may lack the tables.
-    """
-    secrets = load_secrets(connection, _LOG_ID) if connection.has_table("secrets") else ()
-    if not secrets:
-        return
-    connection.run(_FORGET_ID, _LOG_ID)
-    new_secrets = ensure_secret(connection, _LOG_ID)
-    before = b'"cursor":"%b-' % _log_id(secrets[0]).encode()
-    after = b'"cursor":"%b-' % _log_id(new_secrets[0]).encode()
-    if connection.has_table("webhooks"):
-        for webhook_id, body in connection.fetch("SELECT id, body FROM webhooks"):
-            connection.run(_MOVE_WEBHOOK, body.replace(before, after), webhook_id)

@@ -22,6 +22,7 @@ from warpseal.store.engine import flush_log
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, message_signed
 from warpseal.store.eviction import Eviction
+from warpseal.store.secrets import begin_log, end_log
 from warpseal.store.settings import StoreSettings
 from warpseal.store.write_queue import WriteBatch, WriteCall, WriteQueue
 
@@ -67,6 +68,7 @@ class StoreWriter:
         # Time of the monotonic clock at which the log of a SQLite file is flushed.
         self._flush_at = float("inf")
         self._has_lost_flush = False
+        self._has_begun_log = False
         self._committing = 0
         self._connection: Connection | None = None
         self.down_since_unix_s: float | None = None
@@ -101,6 +103,9 @@ class StoreWriter:
         Raises StartupError, and DriverError if the database fails.
         """
         self.schema_version = self._prepare(self._engine)
+        # A daemon starts although its disk is full. The first write tries again.
+        with suppress(DriverError), self._engine.connect() as connection:
+            self._begin_log(connection)
         self._failure = None
         if self.down_since_unix_s is not None:
             self.down_since_unix_s = None
@@ -151,7 +156,9 @@ class StoreWriter:
             self._try_to_connect()
         while self.is_up and not self.queue.is_empty and time.monotonic() < self._give_up_at:
             self._write(self.queue.take(0.0))
-        if self.is_up and not self._engine.is_postgresql:
+        if self.is_up and self.queue.is_empty and not self._engine.is_postgresql:
+            with suppress(DriverError), self._transaction() as connection:
+                end_log(connection)
             self._merge_log()
         self._failure = self._failure or "closed"
         self._disconnect()
@@ -178,6 +185,20 @@ class StoreWriter:
             if not self._has_lost_flush:
                 return
         self._flush_at = time.monotonic() + self._settings.flush_s
+
+    def _begin_log(self, connection: Connection) -> None:
+        """Record once, in a SQLite file, that this daemon uses it. Raises DriverError."""
+        path = self._engine.url.path
+        if path is None or self._has_begun_log:
+            return
+        with connection.begin():
+            begin_log(connection)
+        self._has_begun_log = True
+        # Before a reader sees an event: a power cut must not take the record together with it.
+        try:
+            flush_log(path)
+        except OSError:
+            self._has_lost_flush, self._flush_at = True, time.monotonic()
 
     def _merge_log(self) -> bool:
         """Write the log of a SQLite file into it, so that the file is complete without the log.
@@ -266,6 +287,7 @@ class StoreWriter:
         try:
             if self._connection is None:
                 self._connection = self._engine.connect()
+            self._begin_log(self._connection)
             with self._connection.begin():
                 yield self._connection
             if not self._engine.is_postgresql:
