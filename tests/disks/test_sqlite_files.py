@@ -23,7 +23,11 @@ from tests.disks.disk import Operation, SimulatedDisk
 from tests.disks.works import QUICK, WORKS, IndexWork, OldStoreWork, StoreWork, Work
 from tests.eventually import until
 from tests.store.fixtures import message, signature, store_at
+from warpseal.store.access import open_shared
+from warpseal.store.api_key import ApiKey
+from warpseal.store.api_keys import add_key
 from warpseal.store.errors import CursorExpired
+from warpseal.store.url import StoreUrl
 
 POINTS: Final = int(os.environ.get("DISK_POINTS", "8"))
 SEEDS: Final = int(os.environ.get("DISK_SEEDS", "12"))
@@ -241,3 +245,28 @@ def test_a_reader_misses_no_event_after_a_power_cut(
         for file in tmp_path.glob("store.db*"):
             file.unlink()
     assert outcomes.keys() == {"expired", "continued"}
+
+
+def test_an_api_key_that_a_command_has_added_survives_a_power_cut(tmp_path: Path) -> None:
+    """The daemon beside the command flushes only what it has written itself."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    api_key = ApiKey("name", bytes(32), "hint", 0, 0, 1.0)
+
+    async def add_beside_daemon() -> None:
+        async with store_at(url, **QUICK):
+            with open_shared(StoreUrl.parse(url)) as connection:
+                add_key(connection, api_key)
+            disk.kill()
+
+    async def find() -> ApiKey | None:
+        async with store_at(url, **QUICK) as store:
+            return await store.api_keys.find_key(api_key.digest)
+
+    for seed in range(3):
+        with SimulatedDisk(tmp_path) as disk:
+            asyncio.run(add_beside_daemon())
+            disk.lose_power(Random(seed))
+            disk.restart()
+            assert asyncio.run(find()) == api_key
+        for file in tmp_path.glob("store.db*"):
+            file.unlink()

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from threading import Thread
 
 from warpseal.runtime.lazy import psycopg
@@ -17,6 +18,7 @@ from warpseal.store.connection import Connection, DriverError, Engine
 from warpseal.store.engine import (
     create_private,
     describe_failure,
+    flush_log,
     reading_engine,
     unusable_reason,
     writing_engine,
@@ -40,12 +42,16 @@ def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
 
 @contextmanager
 def open_shared(url: StoreUrl) -> Iterator[Connection]:
-    """Open one short transaction that writes while a daemon may run.
+    """Open one short transaction that writes while a daemon may run; it survives a power cut.
 
     Raises StoreUnusable, also for errors inside.
     """
-    with _opened(url, writing_engine, is_short=True) as engine, engine.begin() as connection:
-        yield connection
+    with _opened(url, writing_engine, is_short=True) as engine:
+        with engine.begin() as connection:
+            yield connection
+        if url.path is not None:
+            # A daemon flushes what it has written itself.
+            _flush(url, url.path)
 
 
 @contextmanager
@@ -65,6 +71,14 @@ def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
         _opened(url, writing_engine) as engine,
     ):
         yield engine
+
+
+def _flush(url: StoreUrl, path: Path) -> None:
+    try:
+        flush_log(path)
+    except OSError as error:
+        reason = f"its last change may be lost: {describe_failure(url, error)}"
+        raise StoreUnusable(url.redacted, reason) from error
 
 
 @contextmanager
