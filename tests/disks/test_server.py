@@ -6,9 +6,11 @@ Environment: DISK_POINTS is the number of statements of each work at which it di
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final, Self
 
 import psycopg
 import pytest
@@ -16,10 +18,10 @@ import pytest
 from tests.disks.lossy_link import SOCKET_NAME, Loss, LossyLink
 from tests.disks.test_sqlite_files import choose_points
 from tests.disks.works import WORKS, Work
-from tests.store.conftest import postgres_server
 from tests.store.postgres import PostgresServer
 
-__all__ = ["postgres_server"]
+# A new database for each of them costs more than a file.
+POINTS: Final = int(os.environ.get("DISK_POINTS", "3"))
 
 
 class LivingProcess:
@@ -45,6 +47,12 @@ class ServerSetup:
             # The messages of a run that nothing disturbs.
             self.counts = dict(link.counts)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.drop_database(self._template)
+
     @contextmanager
     def run(self) -> Iterator[tuple[Work, LossyLink]]:
         """Give a copy of the database behind a link of its own."""
@@ -66,19 +74,19 @@ class ServerSetup:
 def test_whichever_statement_ends_the_connection_all_is_stored_once(
     postgres_server: PostgresServer, kind: type[Work], loss: Loss
 ) -> None:
-    setup = ServerSetup(kind, postgres_server)
     losses = 0
-    for at in choose_points(setup.counts[loss]):
-        with setup.run() as (work, link):
-            link.lose(loss, at)
-            try:
-                acknowledged = asyncio.run(work.run(LivingProcess()))
-                assert acknowledged == list(range(work.count))
-                losses += link.has_lost
-                assert asyncio.run(work.read()) == acknowledged
-            except BaseException as error:
-                error.add_note(f"{loss} {at}")
-                raise
-            # A daemon waits for a server that does not answer.
-            assert work.refusals == []
+    with ServerSetup(kind, postgres_server) as setup:
+        for at in choose_points(setup.counts[loss], POINTS):
+            with setup.run() as (work, link):
+                link.lose(loss, at)
+                try:
+                    acknowledged = asyncio.run(work.run(LivingProcess()))
+                    assert acknowledged == list(range(work.count))
+                    losses += link.has_lost
+                    assert asyncio.run(work.read()) == acknowledged
+                except BaseException as error:
+                    error.add_note(f"{loss} {at}")
+                    raise
+                # A daemon waits for a server that does not answer.
+                assert work.refusals == []
     assert losses

@@ -29,8 +29,8 @@ from warpseal.store.api_keys import add_key
 from warpseal.store.errors import CursorExpired
 from warpseal.store.url import StoreUrl
 
-POINTS: Final = int(os.environ.get("DISK_POINTS", "8"))
-SEEDS: Final = int(os.environ.get("DISK_SEEDS", "12"))
+POINTS: Final = int(os.environ.get("DISK_POINTS", "6"))
+SEEDS: Final = int(os.environ.get("DISK_SEEDS", "10"))
 # A process that begins after a cut may lose power again.
 CUTS: Final = 2
 
@@ -88,11 +88,11 @@ class Setup:
         return choose_points(self.counts[operation])
 
 
-def choose_points(total: int) -> list[int]:
-    """Return some of the numbers from 1 on, evenly chosen, or all of them."""
-    if not POINTS or total <= POINTS:
+def choose_points(total: int, count: int = POINTS) -> list[int]:
+    """Return `count` of the numbers from 1 to `total`, evenly chosen; 0 for all of them."""
+    if not count or total <= count:
         return list(range(1, total + 1))
-    return [1 + index * (total - 1) // (POINTS - 1) for index in range(POINTS)]
+    return [1 + index * (total - 1) // (count - 1) for index in range(count)]
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
