@@ -29,7 +29,7 @@ from warpseal.peers.data_dir import LOCK_NAME, locked_folder, sync_folder
 from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.runtime.process import Progress, ignore_progress, os_error_text
 from warpseal.store.access import open_read_only, open_shared
-from warpseal.store.copies import check_pages, copy_store
+from warpseal.store.copies import check_pages, copy_store, remove_database
 from warpseal.store.engine import unusable_reason
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.locks import LOCK_SUFFIX, locked_file
@@ -377,7 +377,7 @@ def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
                 sync_folder(parent)
         except BaseException:
             for path in (*unfinished.values(), *targets.values()):
-                path.unlink(missing_ok=True)
+                remove_database(path)
             raise
 
 

@@ -95,6 +95,12 @@ def check_pages(path: Path, where: str, advice: str = DAMAGE_ADVICE) -> None:
         raise StoreUnusable(where, f"it is damaged: {' '.join(str(result).split())}: {advice}")
 
 
+def remove_database(path: Path) -> None:
+    """Remove a database file, with the logs that a disk which fails has left. Raises OSError."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 def upgrade_copy(path: Path, version: str) -> Path:
     """Return the file that keeps a store as it was before its upgrade to `version`."""
     return path.with_name(f"{path.name}.before-{version}")
@@ -125,7 +131,7 @@ def keep_upgrade_copy(path: Path, version: str) -> None:
             str(path), f"it cannot be copied before its upgrade: {reason}"
         ) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        remove_database(unfinished)
     for other in _upgrade_copies(path):
         if other != copy:
             other.unlink(missing_ok=True)
