@@ -12,7 +12,8 @@ write-ahead log live in memory; so one process, and no other one, uses the files
 folders of all disks, and temporary files without a name, pass to the VFS of the system.
 
 Flushes of the product itself count as well: `os.fsync` of a file of a disk. Renames by the product
-are at once durable, which a real disk promises only after a flush of the folder.
+are at once durable, which a real disk promises only after a flush of the folder. A connection that
+waits for the lock of another one sleeps in real time.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _SHM_EXCLUSIVE: Final = 8
 
 
 class Operation(StrEnum):
-    """What SQLite asks of a disk."""
+    """The requests of SQLite to a disk."""
 
     OPEN = "open"
     READ = "read"
@@ -247,7 +248,7 @@ class SimulatedDisk:
         _Vfs.instance().install()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.kill()
         SimulatedDisk.installed.remove(self)
         vfs = _Vfs.instance()
@@ -256,7 +257,8 @@ class SimulatedDisk:
         for file in self._files.values():
             os.close(file.fd)
         self._files.clear()
-        vfs.raise_error()
+        if kind is None:
+            vfs.raise_error()
 
     def fail(
         self, operation: Operation, at: int = 1, error: int = errno.EIO, times: float = 1
@@ -366,7 +368,7 @@ class SimulatedDisk:
             return _CODES[Operation.DELETE]
         file = self._files.get((status.st_dev, status.st_ino))
         if file is not None and not file.is_new:
-            # An older file of this name cannot come back instead of this one.
+            # A file whose name was never durable has none under which it could come back.
             self._removed[path] = file
         if syncs_folder:
             self._sync_folder(path)
@@ -499,7 +501,7 @@ class _VfsFields(ctypes.Structure):
         ("delete", _DELETE),
         ("access", _ACCESS),
         # Full path names, libraries, random numbers, time and system calls are those of the system.
-        ("others", c_void_p * 14),
+        ("others", c_void_p * 13),
     ]
 
 

@@ -24,7 +24,7 @@ _REPLIES: Final = b"Z"
 
 
 class Loss(StrEnum):
-    """What is lost: a request, which the server never sees, or the reply to it."""
+    """The lost message: a request, which the server never sees, or the reply to it."""
 
     REQUEST = "request"
     REPLY = "reply"

@@ -1,4 +1,4 @@
-"""What the product does with each of its databases, while their disk or server fails.
+"""The work of the product on each of its databases, while their disk or server fails.
 
 A work has numbered items, written one after the other by the product's own code. It does not stop
 at a typed error of the product: as an operator would, it starts the product again.
