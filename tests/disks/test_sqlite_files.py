@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.disks.disk import Operation, SimulatedDisk
-from tests.disks.works import QUICK, WORKS, IndexWork, OldStoreWork, StoreWork, Work
+from tests.disks.works import QUICK, WORKS, EvmIndexWork, IndexWork, OldStoreWork, StoreWork, Work
 from tests.eventually import until
 from tests.store.fixtures import message, signature, store_at
 from warpseal.store.access import open_shared
 from warpseal.store.api_key import ApiKey
 from warpseal.store.api_keys import add_key
-from warpseal.store.errors import CursorExpired
+from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.url import StoreUrl
 
 POINTS: Final = int(os.environ.get("DISK_POINTS", "6"))
@@ -191,6 +191,33 @@ def test_a_process_killed_at_any_write_leaves_what_it_has_acknowledged(
                 acknowledged = asyncio.run(work.run(disk))
                 stored = check_after_restart(work, disk, acknowledged)
                 assert asyncio.run(work.run(disk, len(stored))) == list(range(work.count))
+
+
+@pytest.mark.parametrize("kind", [IndexWork, EvmIndexWork])
+def test_a_page_of_an_index_that_the_disk_does_not_read_is_an_outage(
+    tmp_path: Path, kind: type[IndexWork | EvmIndexWork]
+) -> None:
+    work = kind(tmp_path)
+    work.prepare()
+    with SimulatedDisk(tmp_path) as disk:
+        asyncio.run(work.run(disk))
+    with SimulatedDisk(tmp_path) as disk:
+        pages = asyncio.run(work.read_pages())
+        total = disk.counts[Operation.READ]
+    outages = Counter[type[StoreDown]]()
+    for at in choose_points(total):
+        with SimulatedDisk(tmp_path) as disk:
+            disk.fail(Operation.READ, at)
+            try:
+                reply = asyncio.run(work.read_pages())
+            except StoreDown as error:
+                outages[type(error)] += 1
+            else:
+                # Another connection has read the page.
+                assert reply == pages
+            assert asyncio.run(work.read_pages()) == pages
+    # An index that is damaged has another error.
+    assert outages.keys() == {StoreDown}
 
 
 def test_a_reader_misses_no_event_after_a_power_cut(

@@ -24,7 +24,7 @@ import msgspec
 from tests.eventually import until
 from tests.index import fixtures as primary
 from tests.index.evm import fixtures as evm
-from tests.index.evm.histories import History
+from tests.index.evm.histories import History, address
 from tests.store.fixtures import message, share, signature, store_at
 from tests.store.table_facts import table_names
 from tests.usage.test_database import database
@@ -37,6 +37,7 @@ from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.records import Record
 from warpseal.index.writer import IndexWriter
 from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.queries import TransactionQuery
 from warpseal.store.connection import Engine
 from warpseal.store.engine import reading_engine, writing_engine
 from warpseal.store.errors import StoreDown
@@ -397,6 +398,10 @@ class _IndexWork(Work):
             self.write_block(writer, number)
         yield number
 
+    @abstractmethod
+    async def read_pages(self) -> Any:
+        """Return pages of the index, as the API reads them."""
+
     async def read(self) -> list[int]:
         with self.open() as writer:
             number = self.read_count(writer)
@@ -431,6 +436,11 @@ class IndexWork(_IndexWork):
         record, ledger = p_chain_blocks()[height]
         writer.write([record], ledger)
 
+    async def read_pages(self) -> Any:
+        async with primary.open_index(self.url, primary.made_up_params()) as index:
+            query = TransactionQuery(PrimaryChain.P)
+            return await primary.all_pages(index.transactions, query, 100)
+
 
 class NewIndexWork(IndexWork):
     """The same in an index that does not exist yet."""
@@ -461,6 +471,10 @@ class EvmIndexWork(_IndexWork):
 
     def write_block(self, writer: EvmIndexWriter, height: int) -> None:
         writer.write([evm_blocks()[height]])
+
+    async def read_pages(self) -> Any:
+        parties = [address(number) for number in range(1, 5)]
+        return await evm.read_everything(self.url, parties, 3, self.count - 1)
 
 
 class NewEvmIndexWork(EvmIndexWork):
