@@ -166,25 +166,31 @@ class StoreWriter:
 
     def _flush(self) -> None:
         """Let the commits to a SQLite file survive a power cut; repeat it later if it fails."""
+        self._flush_at = float("inf")
+        self._working_since = time.monotonic()
+        if not (self._try_to_flush() or self._try_to_flush()):
+            self._flush_at = time.monotonic() + self._settings.flush_s
+        self._working_since = float("inf")
+
+    def _try_to_flush(self) -> bool:
         path = self._engine.url.path
         assert path is not None
-        self._flush_at = float("inf")
-        for _ in range(2):
-            try:
-                # The system forgets writes whose flush has failed, and a later flush succeeds
-                # without them. A merge writes their pages once more, into the file.
-                if self._has_lost_flush:
-                    self._has_lost_flush = not self._merge_log()
-                # After a merge as well: if the new size of the log were lost, an older part of it
-                # would be read again.
-                flush_log(path)
-            except OSError as error:
-                self._has_lost_flush = True
+        try:
+            # The system forgets writes whose flush has failed, and a later flush succeeds without
+            # them. A merge writes their pages once more, into the file.
+            if self._has_lost_flush and not self._merge_log():
+                return False
+            # After a merge as well: if the new size of the log were lost, an older part of it would
+            # be read again.
+            flush_log(path)
+        except OSError as error:
+            if not self._has_lost_flush:
                 reason = os_error_text(error)
                 log.error("store could not be flushed, merging its log", extra={"reason": reason})
-            if not self._has_lost_flush:
-                return
-        self._flush_at = time.monotonic() + self._settings.flush_s
+            self._has_lost_flush = True
+            return False
+        self._has_lost_flush = False
+        return True
 
     def _begin_log(self, connection: Connection) -> None:
         """Record once, in a SQLite file, that this daemon uses it. Raises DriverError."""
