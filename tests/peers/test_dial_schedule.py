@@ -62,6 +62,19 @@ def test_dials_after_the_first_burst_are_rate_limited() -> None:
     assert len(schedule.take_due(0.05, 100)) == 5
 
 
+@given(st.floats(0, 1e6), st.integers(51, 200))
+def test_a_dial_is_due_at_the_time_that_is_named_for_it(start: float, count: int) -> None:
+    schedule = DialSchedule(DialLimits(), Random(0))
+    schedule.track([node(number) for number in range(count)], start)
+    now, dialed = start, 0
+    while (due_at := schedule.next_dial_at(now)) is not None:
+        now = due_at
+        due = len(schedule.take_due(now, slots=count))
+        assert due
+        dialed += due
+    assert dialed == count
+
+
 def test_delays_grow_to_the_cap_with_jitter() -> None:
     schedule, now, delays = make_schedule(gap_s=0.0), 0.0, []
     schedule.track([A], now)

@@ -15,6 +15,7 @@ from enum import Enum
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,6 +23,8 @@ from msgspec.structs import replace
 from warpseal.peers.statistics import ConnectionFailure, Unreachable, UnreachableReason
 from warpseal.runtime.retry import Backoff
 from warpseal.warp.ids import EMPTY_NODE_ID, PRIMARY_NETWORK, NodeID, SubnetID
+
+_ROUNDING_ERROR: Final = 1e-6
 
 
 class DialStage(Enum):
@@ -166,7 +169,9 @@ class DialSchedule:
         """Return at most `slots` nodes to dial now, longest due first, and mark them as DIALING."""
         self._refill(now)
         due: list[NodeID] = []
-        while len(due) < slots and self._tokens >= 1:
+        # At the time that `next_dial_at` returned, a rounding error may be missing from the token:
+        # the dialer would call again without end, until its clock moves on.
+        while len(due) < slots and self._tokens >= 1 - _ROUNDING_ERROR:
             self._drop_stale()
             if not self._queue or self._queue[0][0] > now:
                 break
