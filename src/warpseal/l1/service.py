@@ -41,6 +41,8 @@ from warpseal.warp.ids import ChainID, id_text
 STATE_REFUSALS: Final = frozenset({6, 11, 12, 14, 16, 17})
 # For stored signatures only the validator set may have to be fetched.
 _STORED_TIMEOUT_S: Final = 5.0
+# A node may fail at the deadline of a request; a look into the store takes milliseconds.
+_STORED_GRACE_S: Final = 0.5
 _MAX_PERCENTAGE: Final = 100
 
 
@@ -84,14 +86,16 @@ class L1MessageService:
         try:
             return await self._get(request, deadline)
         except NodeUnavailable:
-            stored = await self._stored_without_node(request)
+            stored = await self._stored_without_node(request, deadline)
             if stored is None:
                 raise
             return stored
 
     async def _get(self, request: L1Request, deadline: float) -> L1SignedMessage:
+        # A node that hangs leaves time to read what is stored.
+        reserve_s = min(_STORED_TIMEOUT_S, (deadline - asyncio.get_running_loop().time()) / 2)
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(deadline - reserve_s):
                 context = await self._lookups.resolve(request)
                 validity = await self._lookups.validity.current(
                     context.attestation, context.at_least
@@ -205,16 +209,19 @@ class L1MessageService:
             raise refusal
         return _result(stored, context, superseded)
 
-    async def _stored_without_node(self, request: L1Request) -> L1SignedMessage | None:
+    async def _stored_without_node(
+        self, request: L1Request, deadline: float
+    ) -> L1SignedMessage | None:
         """Return a stored signed message for the newest set in memory, while no node answers; None
-        if the store or the memory lacks something.
+        if the store or the memory lacks something, or a moment after the deadline.
 
         The store has the signature and its signers' keys, but the set decides on weights and on the
         order of the bits.
         """
-        lookups = self._lookups
+        lookups, now = self._lookups, asyncio.get_running_loop().time()
+        until = min(max(deadline, now + _STORED_GRACE_S), now + _STORED_TIMEOUT_S)
         try:
-            async with asyncio.timeout(_STORED_TIMEOUT_S):
+            async with asyncio.timeout_at(until):
                 located = await lookups.transactions.find(request.tx_id)
                 attestation = located.message()
                 subnet_id = await lookups.find_subnet(attestation.manager_chain_id)
