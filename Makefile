@@ -13,7 +13,7 @@ RELEASE := $(VENV)/release/.installed
 OTHER := 3.13
 OTHER_TESTS := tests/aggregation tests/bls tests/integration tests/peers tests/protocol
 
-.PHONY: demo install test other lint types imports unit clients test-failover packages release bench soak mutants docs-table proto clean
+.PHONY: demo install test other lint types imports unit clients test-failover packages release bench soak mutants world docs-table proto clean
 
 demo: $(STAMP)
 	$(BIN)/warpseal demo
@@ -133,6 +133,12 @@ PACKAGE := protocol
 COUNT := 300
 mutants: $(STAMP)
 	$(BIN)/python -m benchmarks.mutants $(PACKAGE) --count $(COUNT) $(MUTANTS)
+
+# Worlds in virtual time, each drawn from a seed (docs/architecture.md, section 19).
+SEEDS := 10000
+FIRST := 0
+world: $(STAMP)
+	$(BIN)/python -m tests.world --seeds $(SEEDS) --first $(FIRST) --jobs 2
 
 # The tables of settings and of endpoints in the docs are made from their declarations.
 docs-table: $(STAMP)

@@ -23,7 +23,15 @@ DEFAULT_RECURSION_LIMIT = 1_000
 # The long files begin first, so that no process is left alone with one at the end.
 FIRST = tuple(
     f"tests/{name}"
-    for name in ("integration/test_kill.py", "integration/", "cli/", "clients/", "usage/", "index/")
+    for name in (
+        "world/",
+        "integration/test_kill.py",
+        "integration/",
+        "cli/",
+        "clients/",
+        "usage/",
+        "index/",
+    )
 )
 
 TOUCHED_LOGGERS = (

@@ -1,0 +1,144 @@
+"""The command: runs seeds in some processes, and reports how far they are and what they reached."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.paths import ROOT
+from tests.world.plants import PLANTS
+from tests.world.run import run_scenario
+from tests.world.scenario import Scenario, draw_scenario, read_scenario
+from tests.world.shorten import shorten
+
+KEPT: Final = ROOT / "tests" / "vectors" / "worlds.jsonl"
+_REPORT_S: Final = 10.0
+
+
+class Result(NamedTuple):
+    """What the command needs of one world."""
+
+    seed: int
+    failure: str | None
+    reached: Counter[str]
+    virtual_s: float
+    history: list[str]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
+    parser.add_argument(
+        "--seeds", type=int, default=300, help="number of seeds (default %(default)s)"
+    )
+    parser.add_argument("--first", type=int, default=0, help="first seed (default 0)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="number of processes (default %(default)s)"
+    )
+    parser.add_argument(
+        "--kept", action="store_true", help=f"run the histories of {KEPT.name} instead of seeds"
+    )
+    parser.add_argument(
+        "--continue", dest="goes_on", action="store_true", help="run all seeds although one fails"
+    )
+    parser.add_argument(
+        "--show", action="store_true", help="print the history of each seed, also if nothing fails"
+    )
+    parser.add_argument(
+        "--plant", choices=sorted(PLANTS), help="fault to plant in the product before the run"
+    )
+    args = parser.parse_args(arguments)
+    logging.disable()
+    if args.plant is not None:
+        PLANTS[args.plant]()
+    if args.kept:
+        return _run_kept(args.show)
+    seeds = range(args.first, args.first + args.seeds)
+    reached: Counter[str] = Counter()
+    failed: list[int] = []
+    done, virtual_s = 0, 0.0
+    started = reported_at = time.monotonic()
+    for result in _run(seeds, args.jobs):
+        done += 1
+        reached += result.reached
+        virtual_s += result.virtual_s
+        if args.show:
+            _show(draw_scenario(result.seed), result.history, result.failure)
+        if result.failure is not None:
+            failed.append(result.seed)
+            _say(f"seed {result.seed} failed: {result.failure.strip().splitlines()[-1][:500]}")
+            if not args.goes_on:
+                break
+        if time.monotonic() - reported_at >= _REPORT_S:
+            reported_at = time.monotonic()
+            _say(f"{done} of {len(seeds)} seeds, {len(failed)} failed")
+    took_s = time.monotonic() - started
+    _say(
+        f"{done} seeds from {args.first}: {len(failed)} failed;"
+        f" {virtual_s / 3600:.1f} hours of the worlds in {took_s:.0f} s"
+    )
+    for point, count in sorted(reached.items()):
+        _say(f"{count:9} {point}")
+    if failed and not args.goes_on:
+        _report(draw_scenario(failed[0]))
+    return 1 if failed else 0
+
+
+def run_seed(seed: int) -> Result:
+    """Run the world of a seed."""
+    outcome = run_scenario(draw_scenario(seed))
+    return Result(seed, *outcome)
+
+
+def _run(seeds: range, jobs: int) -> Iterator[Result]:
+    if jobs == 1:
+        yield from map(run_seed, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap_unordered(run_seed, seeds, chunksize=4)
+
+
+def _run_kept(shows: bool) -> int:
+    """Run the histories that failed once."""
+    failures = 0
+    for line in KEPT.read_text().splitlines():
+        scenario = read_scenario(json.loads(line))
+        outcome = run_scenario(scenario)
+        if shows:
+            _show(scenario, outcome.history, outcome.failure)
+        if outcome.failure is not None:
+            failures += 1
+            _say(f"the kept history of seed {scenario.seed} fails again: {outcome.failure}")
+    return 1 if failures else 0
+
+
+def _report(scenario: Scenario) -> None:
+    """Print the shortest history that fails, and the line that keeps it as a test."""
+    outcome = run_scenario(scenario)
+    if outcome.failure is None:
+        _say("the seed does not fail again by itself")
+        return
+    shortest = shorten(scenario, outcome.failure, lambda other: run_scenario(other).failure)
+    outcome = run_scenario(shortest)
+    _show(shortest, outcome.history, outcome.failure)
+    _say(f"keep it in {Path(KEPT).relative_to(ROOT)}:")
+    _say(json.dumps(shortest, separators=(",", ":")))
+
+
+def _show(scenario: Scenario, history: list[str], failure: str | None) -> None:
+    _say(f"seed {scenario.seed}: {scenario.setup}")
+    _say("\n".join(history))
+    _say(failure or "all invariants hold")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,206 @@
+"""Puts the world in place of the clock, the threads, the entropy and the locks of this interpreter.
+
+The product is imported after this, and has no part of it: its functions hold `time.time` as a
+default, and its modules name the threads that they use.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import fcntl
+import gc
+import importlib
+import os
+import pkgutil
+import random
+import signal
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, Final
+
+from tests.world import threads
+from tests.world.network import ServerSocket
+from tests.world.simulation import Process
+
+_REAL_TIME: Final = time.time
+_REAL_MONOTONIC: Final = time.monotonic
+_REAL_PERF_COUNTER: Final = time.perf_counter
+_REAL_SLEEP: Final = time.sleep
+_REAL_URANDOM: Final = os.urandom
+_REAL_FLOCK: Final = fcntl.flock
+_REAL_CONNECT: Final = sqlite3.connect
+_REAL_CREATE_SERVER: Final = socket.create_server
+_REAL_SIGNAL: Final = signal.signal
+_REAL_EXIT: Final = os._exit
+_THREADING: Final = SimpleNamespace(
+    **{
+        **vars(threading),
+        "Thread": threads.SimulatedThread,
+        "Lock": threads.SimulatedLock,
+        "Condition": threads.SimulatedCondition,
+        "Event": threads.SimulatedEvent,
+        "BoundedSemaphore": threads.SimulatedSemaphore,
+        "Semaphore": threads.SimulatedSemaphore,
+    }
+)
+
+
+class _SeededRandom(random.Random):
+    """`random.Random`, whose seed is drawn by the simulation unless it is given."""
+
+    def __init__(self, x: Any = None) -> None:
+        simulation = threads.active_simulation()
+        if x is None and simulation is not None:
+            x = simulation.entropy.getrandbits(64)
+        super().__init__(x)
+
+
+_STAND_INS: Final[dict[int, Any]] = {
+    id(random.Random): _SeededRandom,
+    id(threading): _THREADING,
+    id(threading.Thread): threads.SimulatedThread,
+    id(concurrent.futures.ThreadPoolExecutor): threads.SimulatedExecutor,
+}
+
+
+def install() -> None:
+    """Replace what the world decides, and import the product."""
+    time.time = _time
+    time.monotonic = time.perf_counter = _monotonic
+    time.sleep = _sleep  # type: ignore[assignment]
+    os.urandom = _urandom
+    random._urandom = _urandom  # type: ignore[attr-defined]
+    fcntl.flock = _flock
+    sqlite3.connect = _connect  # type: ignore[assignment]
+    socket.create_server = _create_server
+    signal.signal = _signal  # type: ignore[assignment]
+    os._exit = _exit  # type: ignore[assignment]
+    concurrent.futures._base.threading = _THREADING  # type: ignore[assignment, attr-defined]
+    import warpseal
+
+    names = [module.name for module in pkgutil.walk_packages(warpseal.__path__, "warpseal.")]
+    for name in names:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "warpseal":
+            _replace_classes(module)
+    _order_connections()
+    # Each world is collected as a whole at its end; what was imported stays.
+    gc.collect()
+    gc.freeze()
+
+
+def _order_connections() -> None:
+    """Let the order of connections in a set not depend on their addresses in memory."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    from warpseal.peers.connection import PeerConnection
+    from warpseal_simnet import listener
+
+    def key(connection: PeerConnection) -> int:
+        return hash((connection.expected_node_id, str(connection.endpoint)))
+
+    def place(connection: Any) -> int:
+        number: int = vars(connection).setdefault("place", next(places))
+        return number
+
+    places = count()
+    PeerConnection.__hash__ = key  # type: ignore[assignment, method-assign]
+    listener.PeerConnection.__hash__ = place  # type: ignore[assignment, method-assign]
+    HttpToolsProtocol.__hash__ = place  # type: ignore[assignment, method-assign]
+
+
+def _replace_classes(module: Any) -> None:
+    for name, value in list(vars(module).items()):
+        stand_in = _STAND_INS.get(id(value))
+        if stand_in is not None:
+            setattr(module, name, stand_in)
+        elif isinstance(value, concurrent.futures.ThreadPoolExecutor):
+            setattr(module, name, threads.SimulatedExecutor(1, name))
+
+
+def _process() -> Process | None:
+    simulation = threads.active_simulation()
+    return None if simulation is None else simulation.current
+
+
+def _time() -> float:
+    process = _process()
+    return _REAL_TIME() if process is None else process.unix_time()
+
+
+def _monotonic() -> float:
+    simulation = threads.active_simulation()
+    return _REAL_MONOTONIC() if simulation is None else simulation.now
+
+
+def _sleep(seconds: float) -> None:
+    if threads.active_simulation() is None:
+        _REAL_SLEEP(seconds)
+    else:
+        threads.sleep(seconds)
+
+
+def _urandom(count: int) -> bytes:
+    simulation = threads.active_simulation()
+    return _REAL_URANDOM(count) if simulation is None else simulation.entropy.randbytes(count)
+
+
+def _signal(number: int, handler: Any) -> Any:
+    if threads.active_simulation() is None:
+        return _REAL_SIGNAL(number, handler)
+    return signal.SIG_DFL
+
+
+def _exit(code: int) -> None:
+    """End the process that calls it, as a second signal does."""
+    process = _process()
+    if process is None:
+        _REAL_EXIT(code)
+    else:
+        process.simulation.reach("ended by a second signal")
+        process.kill()
+
+
+def _create_server(address: Any, **keywords: Any) -> Any:
+    simulation = threads.active_simulation()
+    if simulation is None:
+        return _REAL_CREATE_SERVER(address, **keywords)
+    return ServerSocket((address[0], address[1] or simulation.network.free_port()))
+
+
+# What the system takes back from a process that is killed: its locks, and its open databases.
+
+
+def _flock(descriptor: Any, operation: int) -> None:
+    _REAL_FLOCK(descriptor, operation)
+    process = _process()
+    if process is not None:
+        number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
+        inode = os.fstat(number).st_ino
+        process.on_end.append(lambda: _unlock(number, inode))
+
+
+def _unlock(descriptor: int, inode: int) -> None:
+    try:
+        if os.fstat(descriptor).st_ino == inode:
+            _REAL_FLOCK(descriptor, fcntl.LOCK_UN)
+    except OSError:
+        pass
+
+
+def _connect(*arguments: Any, **keywords: Any) -> sqlite3.Connection:
+    process = _process()
+    if process is None:
+        opened: sqlite3.Connection = _REAL_CONNECT(*arguments, **keywords)
+        return opened
+    keywords["check_same_thread"] = False
+    connection: sqlite3.Connection = _REAL_CONNECT(*arguments, **keywords)
+    process.on_end.append(connection.close)
+    return connection

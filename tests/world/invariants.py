@@ -1,0 +1,190 @@
+"""What holds in every world, whatever fails in it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from tests.world.records import Ask, Ending
+from tests.world.simulation import SimulationError
+from tests.world.stage import Stage
+from warpseal.warp.ids import SubnetID, parse_id
+from warpseal_simnet.destination import ReceivedMessage, verify_for_set
+
+# A request waits a moment for the loop, and its response for the network; a check and a commit that
+# run at the deadline are awaited.
+_LATE_S: Final = 1.5
+_LATE_JOBS: Final = 25
+_BLOCKED_AFTER_S: Final = 2.0
+_CALM_S: Final = 120.0
+# A commit that takes more than a second is not awaited.
+_SLOW_COMMIT_S: Final = 0.05
+# A store that was down is connected to again after at most half a minute.
+_STORE_UP_S: Final = 60.0
+# A power cut costs the last second of the store, and a flush takes some time.
+_UNFLUSHED_S: Final = 3.0
+_MAX_TASKS_AT_REST: Final = 80
+_BLAME: Final = frozenset(("bad_signature", "malformed_answer", "empty_answer"))
+_CODES: Final = frozenset(
+    (
+        *("quorum_not_reached", "quorum_impossible", "node_unavailable", "nodes_disagree"),
+        *("starting", "shutting_down", "signing_blocked", "overloaded", "no_validators"),
+        *("unknown_chain", "unknown_subnet", "store_down"),
+        *("destination_unavailable", "warp_disabled", "transaction_not_found"),
+        *("origin_not_indexed", "message_superseded", "height_too_new"),
+    )
+)
+
+
+def check(stage: Stage) -> None:
+    """Raise SimulationError for the first invariant that does not hold."""
+    if stage.simulation.errors:
+        raise SimulationError(f"an error that no code handled: {stage.simulation.errors[0]}")
+    for ask in stage.asks:
+        _check_ending(stage, ask)
+        if ask.is_signed:
+            _check_signed(stage, ask)
+            _check_not_blocked(stage, ask)
+    _check_recovery(stage)
+    _check_durable(stage)
+    _check_events(stage)
+    _check_webhook(stage)
+    _check_rest(stage)
+
+
+def require(holds: object, text: str) -> None:
+    """Raise SimulationError unless an invariant holds."""
+    if not holds:
+        raise SimulationError(text)
+
+
+def _check_ending(stage: Stage, ask: Ask) -> None:
+    """Each caller gets one answer, in time, with a true reason."""
+    name = f"ask {ask.number} ({ask.describe()})"
+    require(ask.ending is not Ending.NONE, f"{name} got no answer")
+    if ask.ending is Ending.NO_CONNECTION:
+        has_changed = ask.daemon_at_start != ask.daemon_at_end or not ask.had_daemon
+        require(has_changed, f"{name}: the daemon that ran all the time had no answer")
+    if ask.reply is None:
+        return
+    took_s = ask.ended_at - ask.started_at
+    late_s = _LATE_S + _LATE_JOBS * stage.slowest_threads_s
+    require(took_s <= ask.timeout_s + late_s, f"{name} took {took_s:.2f} s of {ask.timeout_s}")
+    if ask.is_signed:
+        return
+    require(ask.reply.code in _CODES, f"{name}: {ask.reply}")
+    if ask.reply.code == "signing_blocked":
+        require(stage.blocks.get(ask.place), f"{name} without a block")
+    if ask.reply.code in ("quorum_not_reached", "quorum_impossible"):
+        _check_reasons(stage, ask)
+
+
+def _check_reasons(stage: Stage, ask: Ask) -> None:
+    """No validator that was honest all the time is blamed."""
+    assert ask.reply is not None
+    indices = {validator.name: validator.index for validator in stage.network.validators}
+    for validator in ask.reply.body["detail"]["validators"]:
+        is_blamed = validator["reason"] in _BLAME or "errorCode" in validator
+        liars = stage.lied.keys() & {indices[name] for name in validator["nodeIds"]}
+        is_true = not is_blamed or liars or ask.height is not None
+        require(is_true, f"ask {ask.number}: an honest validator is blamed: {validator}")
+
+
+def _check_signed(stage: Stage, ask: Ask) -> None:
+    """Nothing leaves that does not verify at its height for its quorum."""
+    assert ask.reply is not None
+    raw = bytes.fromhex(ask.reply.body["signedMessage"].removeprefix("0x"))
+    signed_message = ReceivedMessage.parse(raw)
+    require(
+        signed_message.unsigned.raw == ask.message.unsigned.raw,
+        f"ask {ask.number}: another message",
+    )
+    report, subnet = ask.reply.body.get("report"), ask.message.signing_subnet_id
+    named_height = ask.reply.headers.get("x-warpseal-p-chain-height")
+    if report is not None:
+        subnet = SubnetID(parse_id(report["signingSubnetId"]))
+        heights = [int(report["pChainHeight"])]
+    elif ask.height is not None:
+        heights = [ask.height]
+    elif named_height is not None:
+        heights = [int(named_height)]
+    else:
+        # The set of the proposed height as the daemon knows it.
+        heights = list(range(ask.last_height, -1, -1))
+    refusal = ""
+    for height in heights:
+        delivery = verify_for_set(
+            stage.network.state, signed_message, subnet, height, ask.quorum or 67
+        )
+        if delivery.accepted:
+            return
+        refusal = refusal or delivery.reason
+    raise SimulationError(f"ask {ask.number} does not verify: {refusal}")
+
+
+def _check_not_blocked(stage: Stage, ask: Ask) -> None:
+    for block in stage.blocks.get(ask.place, ()):
+        is_blocked = block.since + _BLOCKED_AFTER_S < ask.ended_at <= block.until
+        require(not is_blocked, f"ask {ask.number}: a blocked message left")
+
+
+def _check_recovery(stage: Stage) -> None:
+    """After all faults each message is signed."""
+    for ask in stage.asks:
+        is_calm = ask.started_at > stage.last_failure_at and ask.timeout_s >= 30
+        if is_calm and ask.started_at > stage.daemon_changed_at + _CALM_S:
+            require(ask.is_signed, f"ask {ask.number} after recovery: {ask.describe()}")
+
+
+def _check_durable(stage: Stage) -> None:
+    """Nothing acknowledged is lost."""
+    if not stage.scenario.setup.has_store or stage.slowest_threads_s > _SLOW_COMMIT_S:
+        return
+    stored = stage.stored_signatures()
+    for ask in stage.asks:
+        # Signatures that wait in memory while the disk fails are lost with the process.
+        is_unsafe = any(
+            start <= ask.ended_at <= end + _STORE_UP_S for start, end in stage.disk_failures
+        ) or any(cut - _UNFLUSHED_S <= ask.ended_at <= cut for cut in stage.power_cuts)
+        if ask.is_signed and ask.reply is not None and not is_unsafe:
+            signature = bytes.fromhex(ask.reply.body["signedMessage"])[-96:]
+            require(signature in stored, f"ask {ask.number}: its signature is not in the store")
+
+
+def _check_events(stage: Stage) -> None:
+    """Events have one order, without gap and without double, and each new signature is one."""
+    reader = stage.reader
+    require(len(reader.log_ids) <= 1, f"the log has ids {reader.log_ids}")
+    has_cuts = bool(stage.power_cuts)
+    require(has_cuts or len(reader.numbers) == 1, "a cursor expired")
+    for numbers in reader.numbers:
+        for before, after in pairwise(numbers):
+            require(after == before + 1, f"event {after} follows {before}")
+    # A power cut costs the last second, events that readers have seen included.
+    if has_cuts or stage.disk_failures:
+        return
+    signed = {event["messageId"] for event in reader.events if event["type"] == "message_signed"}
+    for ask in stage.asks:
+        is_read = ask.is_signed and reader.began_at < ask.started_at
+        if is_read and ask.place not in stage.signed_before_reading():
+            message_id = "0x" + ask.message.unsigned.id.hex()
+            require(message_id in signed, f"ask {ask.number}: no event of its signature")
+
+
+def _check_webhook(stage: Stage) -> None:
+    """The receiver gets each event at least once, and in order."""
+    receiver = stage.receiver
+    if receiver is None:
+        return
+    seen = receiver.first_numbers()
+    for before, after in pairwise(seen):
+        require(after == before + 1, f"the webhook got event {after} after {before}")
+    last = stage.reader.numbers[-1][-1] if stage.reader.numbers[-1] else 0
+    if seen:
+        require(seen[-1] >= last, f"the webhook got events up to {seen[-1]} of {last}")
+
+
+def _check_rest(stage: Stage) -> None:
+    """A daemon without callers has no work left."""
+    tasks = stage.tasks_at_rest
+    require(len(tasks) <= _MAX_TASKS_AT_REST, f"{len(tasks)} tasks at rest: {tasks}")

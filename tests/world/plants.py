@@ -1,0 +1,101 @@
+"""Faults to plant in the product: the worlds find each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from warpseal.aggregation.service import SignatureAggregator
+from warpseal.events.feed import EventFeed
+from warpseal.peers.dial_schedule import DialSchedule
+from warpseal.runtime.single_flight import SingleFlight
+from warpseal.store.archive import Archive
+from warpseal.store.write_queue import AddSignature
+from warpseal.validators.heights import ProposedHeight
+
+
+def respond_before_commit() -> None:
+    """A signature leaves before it is committed."""
+
+    async def store_signature(
+        self: Archive, message: Any, signed: Any, signing_subnet_id: Any = None
+    ) -> None:
+        self._database.note(message.id)
+        self._queue.add_signature(AddSignature(message, signed, lambda: None, signing_subnet_id))
+
+    Archive.store_signature = store_signature  # type: ignore[method-assign]
+
+
+def believe_one_proposed_height() -> None:
+    """One node's word is enough for a leap of the proposed height, as it once was."""
+
+    async def confirm(self: ProposedHeight, proposed: int) -> int:
+        return proposed
+
+    ProposedHeight._confirm = confirm  # type: ignore[method-assign]
+
+
+def cancel_for_all() -> None:
+    """A caller that leaves cancels the work that others wait for."""
+
+    async def run(
+        self: SingleFlight[Any, Any], key: Any, factory: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> Any:
+        flight = self._join(key, factory)
+        flight.waiters += 1
+        try:
+            await asyncio.wait((flight.task,))
+        except asyncio.CancelledError:
+            flight.task.cancel()
+            raise
+        finally:
+            flight.waiters -= 1
+        return flight.task.result()
+
+    SingleFlight.run = run  # type: ignore[method-assign]
+
+
+def forget_to_check_blocks_again() -> None:
+    """A message that is blocked while validators are asked leaves all the same."""
+
+    async def collect(self: SignatureAggregator, request: Any, caller: Any) -> Any:
+        return await self._rounds.collect(caller)
+
+    SignatureAggregator._collect = collect  # type: ignore[method-assign]
+
+
+def miss_commits_before_listening() -> None:
+    """The feed listens after its first read, and skips an event that came in between."""
+    extend = EventFeed._extend
+
+    async def skip(self: EventFeed, after: int) -> None:
+        await extend(self, after)
+        if len(self._recent) > 1:
+            self._end += 1
+
+    EventFeed._extend = skip  # type: ignore[method-assign]
+
+
+def dial_at_a_whole_token() -> None:
+    """The dialer calls without end while a rounding error is missing from a token."""
+    take_due = DialSchedule.take_due
+
+    def take(self: DialSchedule, now: float, slots: int) -> Any:
+        self._refill(now)
+        return take_due(self, now, slots) if self._tokens >= 1 else []
+
+    DialSchedule.take_due = take  # type: ignore[method-assign]
+
+
+PLANTS: Final[dict[str, Callable[[], None]]] = {
+    plant.__name__.replace("_", "-"): plant
+    for plant in (
+        respond_before_commit,
+        believe_one_proposed_height,
+        cancel_for_all,
+        forget_to_check_blocks_again,
+        miss_commits_before_listening,
+        dial_at_a_whole_token,
+    )
+}

@@ -1,0 +1,88 @@
+"""A server that receives the events of a webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.world.simulation import Process, Simulation
+
+_LATE_S: Final = 15.0
+
+
+class Receiver:
+    """The server, and the events whose requests it answered with 200.
+
+    kind: what it does with a request: a status, `hang`, `drop`, or `late`.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._process: Process = simulation.process("receiver")
+        port = simulation.network.free_port()
+        self._port = port
+        self.host = f"127.0.0.1:{port}"
+        self.url = f"http://{self.host}/hook"
+        self.kind = "200"
+        self.webhook_id = ""
+        self.numbers: list[int] = []
+
+    def start(self) -> None:
+        """Begin to listen."""
+
+        async def run() -> None:
+            loop = asyncio.get_running_loop()
+            await loop.create_server(lambda: _Connection(self), "127.0.0.1", self._port)
+            await asyncio.Event().wait()
+
+        self._process.start(run())
+
+    def take(self, body: bytes) -> None:
+        """Note the events of a request that is answered with 200."""
+        for event in json.loads(body)["events"]:
+            self.numbers.append(int(event["cursor"].rpartition("-")[2]))
+
+    def first_numbers(self) -> list[int]:
+        """Return the numbers of events in the order in which they came first."""
+        return list(dict.fromkeys(self.numbers))
+
+
+class _Connection(asyncio.Protocol):
+    """A connection of the daemon, with one request at a time."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_buffer(self, data: bytes) -> None:
+        self._buffer += data
+        head, separator, body = bytes(self._buffer).partition(b"\r\n\r\n")
+        length = next(
+            int(line.partition(b":")[2])
+            for line in (*head.split(b"\r\n"), b"content-length: 0")
+            if line.lower().startswith(b"content-length:")
+        )
+        if separator and len(body) >= length:
+            self._buffer.clear()
+            self._respond(body)
+
+    def _respond(self, body: bytes) -> None:
+        kind = self._receiver.kind
+        if kind == "drop":
+            self._transport.abort()
+        elif kind == "late":
+            asyncio.get_running_loop().call_later(_LATE_S, self._send, "200")
+        elif kind != "hang":
+            if kind == "200":
+                self._receiver.take(body)
+            self._send(kind)
+
+    def _send(self, status: str) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(f"HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n".encode())

@@ -1,0 +1,94 @@
+"""What the callers of a world saw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tests.world.http_client import HttpReply
+from warpseal_simnet.values import SimMessage
+
+
+class Ending(StrEnum):
+    """How a request ended for its caller."""
+
+    NONE = "none"
+    REPLY = "reply"
+    LEFT = "left"
+    NO_CONNECTION = "no connection"
+
+
+@dataclass
+class Ask:
+    """A request for a signed message.
+
+    place: place of the message among those of the scenario.
+    height: height of the P-Chain that the caller named.
+    daemon_at_start: number of the daemon's changes when it began; daemon_at_end: when it ended.
+    last_height: height of the P-Chain when the answer came.
+    """
+
+    number: int
+    place: int
+    message: SimMessage
+    quorum: int
+    timeout_s: float
+    started_at: float
+    ending: Ending = Ending.NONE
+    reply: HttpReply | None = None
+    detail: str = ""
+    ended_at: float = math.inf
+    height: int | None = None
+    last_height: int = 0
+    daemon_at_start: int = 0
+    daemon_at_end: int = 0
+    had_daemon: bool = False
+    is_of_tx: bool = False
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the caller got the signed message."""
+        return self.reply is not None and self.reply.status == 201
+
+    def describe(self) -> str:
+        """Return the answer in a few words."""
+        if self.reply is None:
+            return f"{self.ending} {self.detail}"
+        text = "" if self.is_signed else str(self.reply.body.get("message", ""))[:300]
+        return f"{self.reply.status} {self.reply.code} {text}"
+
+
+@dataclass
+class Block:
+    """A signing block that the operator made; `until`: when its removal began."""
+
+    since: float
+    until: float = math.inf
+
+
+@dataclass
+class Reader:
+    """A reader of events who keeps its cursor."""
+
+    cursor: str = ""
+    numbers: list[list[int]] = field(default_factory=lambda: [[]])
+    events: list[dict[str, Any]] = field(default_factory=list)
+    log_ids: set[str] = field(default_factory=set)
+    began_at: float = math.inf
+
+    def on_event(self, cursor: str, event: dict[str, Any] | None, now: float) -> None:
+        """Take an event, or a heartbeat."""
+        log_id, _, number = cursor.rpartition("-")
+        self.began_at = min(self.began_at, now)
+        self.cursor = cursor
+        self.log_ids.add(log_id)
+        if event is not None:
+            self.events.append(event)
+            self.numbers[-1].append(int(number))
+
+    def begin_again(self) -> None:
+        """Continue without a cursor, since it has expired."""
+        self.cursor = ""
+        self.numbers.append([])

@@ -1,0 +1,66 @@
+"""Runs one seed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+from collections import Counter
+from typing import Final, NamedTuple
+
+from tests.world import threads
+from tests.world.invariants import check
+from tests.world.scenario import Scenario
+from tests.world.simulation import START_S, Simulation
+from tests.world.stage import Stage
+
+_RUNS_PER_COLLECTION: Final = 4
+_runs = 0
+
+
+class Outcome(NamedTuple):
+    """How a world ended.
+
+    failure: the invariant that does not hold, None if all hold.
+    """
+
+    failure: str | None
+    reached: Counter[str]
+    virtual_s: float
+    history: list[str]
+
+
+def run_scenario(scenario: Scenario) -> Outcome:
+    """Run a world from its beginning to its end."""
+    global _runs
+    hook = sys.unraisablehook
+    # The destructors of what killed processes leave raise errors without use.
+    sys.unraisablehook = lambda _: None
+    try:
+        # A collection in the middle would run such destructors at an instant that no seed decides.
+        gc.disable()
+        outcome = _run(scenario)
+        _runs += 1
+        if _runs % _RUNS_PER_COLLECTION == 0:
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    return outcome
+
+
+def _run(scenario: Scenario) -> Outcome:
+    simulation = Simulation(scenario.seed)
+    stage = Stage(simulation, scenario)
+    failure = None
+    threads.enter(simulation)
+    try:
+        simulation.run(stage.run)
+        check(stage)
+    except AssertionError as error:
+        failure = str(error) or repr(error)
+    except Exception as error:
+        failure = "".join(traceback.format_exception(error))
+    finally:
+        threads.leave()
+        stage.close()
+    return Outcome(failure, simulation.reached, simulation.now - START_S, simulation.history)

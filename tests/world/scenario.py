@@ -1,0 +1,332 @@
+"""What happens in a world: a network, and actions at times, all drawn from the seed.
+
+An action is its name and plain arguments, so that a history can be printed, shortened and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, NamedTuple
+
+LENGTHS_S: Final = (2.0, 2.0, 10.0, 10.0, 40.0, 120.0)
+_LIES: Final = (
+    *("silent", "refuse=6/later", "refuse=1/no", "wrong", "stolen", "garbage", "notapoint"),
+    *("short", "long", "empty", "truncated", "oversized", "drop", "after=3s", "slow=20s"),
+    *("slow=50ms-3s", "lag=3", "duplicate", "twice", "twice=garbage", "lost-pongs", "behind=30"),
+)
+_NODE_LIES: Final = (
+    *("old-sets=2", "foreign-sets", "forged-height=1000", "forged-proposal=1000000000"),
+    *("forged-height=8796093022208", "foreign-conversion", "forged-balance", "foreign-version"),
+    *("foreign-upgrade", "foreign-upgrade=0001-01-01T00:00:00Z"),
+)
+_OUTAGES: Final = ("http-500", "garbage", "hang", "drop", "no-method", "too-many")
+
+
+class Setup(NamedTuple):
+    """The world before anything happens.
+
+    l1: weights of an L1 of its own, divided by slashes; empty for none.
+    has_disk: whether the store is on a disk that can fail and lose power.
+    messages: number of messages of each chain.
+    delay_ms: shortest time of one way to a validator; jitter_ms: mean of what comes on top.
+    thread_ms: mean time that a job waits for its thread.
+    """
+
+    validators: int
+    weights: str
+    l1: str
+    nodes: int
+    node_quorum: int
+    messages: int
+    delay_ms: float
+    jitter_ms: float
+    thread_ms: float
+    has_store: bool
+    has_webhook: bool = False
+    has_disk: bool = False
+
+
+class Action(NamedTuple):
+    """Something that happens at a time, in seconds after the start.
+
+    name: method of the stage; arguments: plain values.
+    """
+
+    at_s: float
+    name: str
+    arguments: tuple[int | float | str | None, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.at_s:9.3f} {self.name} {' '.join(map(str, self.arguments))}"
+
+
+class Scenario(NamedTuple):
+    """A setup and its actions in order of time."""
+
+    seed: int
+    setup: Setup
+    actions: tuple[Action, ...]
+
+    def without(self, dropped: frozenset[int]) -> Scenario:
+        """Return it without the actions at these places."""
+        kept = (action for place, action in enumerate(self.actions) if place not in dropped)
+        return self._replace(actions=tuple(kept))
+
+
+def read_scenario(values: Any) -> Scenario:
+    """Return a scenario of the lists that JSON makes of it."""
+    seed, setup, actions = values
+    return Scenario(
+        seed,
+        Setup(*setup),
+        tuple(Action(at_s, name, tuple(arguments)) for at_s, name, arguments in actions),
+    )
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    rng = Random(f"scenario {seed}")
+    setup = _draw_setup(rng)
+    length_s = rng.choice(LENGTHS_S)
+    asks, failures = _draw_asks(rng, setup, length_s), _draw_failures(rng, setup, length_s)
+    if failures and rng.random() < 0.7:
+        # Requests that begin around a fault meet it.
+        asks = [_move(rng, ask, rng.choice(failures).at_s) for ask in asks]
+    actions = [*asks, *failures]
+    return Scenario(seed, setup, tuple(sorted(actions, key=lambda action: action.at_s)))
+
+
+def _move(rng: Random, action: Action, at_s: float) -> Action:
+    return action._replace(at_s=max(0.0, at_s + rng.choice((-1, 1, 1)) * rng.expovariate(2.0)))
+
+
+def _draw_setup(rng: Random) -> Setup:
+    validators = rng.choice((1, 2, 3, 4, 4, 5, 5, 5, 7, 10, 10, 20))
+    if rng.random() < 0.02:
+        validators = rng.randint(50, 200)
+    l1_weights = [str(rng.choice((1, 10, 100, 1000))) for _ in range(rng.randint(1, 6))]
+    nodes = rng.choice((1, 1, 2, 3, 4))
+    return Setup(
+        validators,
+        rng.choice(("equal:2000000000000", "equal:2000000000000", "zipf:8000000000000")),
+        "/".join(l1_weights) if rng.random() < 0.6 else "",
+        nodes,
+        rng.randint(1, (nodes + 2) // 2),
+        rng.choice((2, 30, 30)),
+        rng.choice((0.1, 1.0, 15.0, 60.0)),
+        rng.choice((0.0, 0.5, 5.0, 40.0)),
+        rng.choice((0.01, 0.2, 2.0, 20.0)),
+        rng.random() < 0.9,
+        rng.random() < 0.4,
+        rng.random() < 0.4,
+    )
+
+
+def _draw_asks(rng: Random, setup: Setup, length_s: float) -> list[Action]:
+    """Return the requests of callers: some messages many times, some callers who leave."""
+    asks = []
+    for number in range(rng.randint(1, 14)):
+        # Most messages are new, so that their signatures have to be collected.
+        message = number if rng.random() < 0.7 else rng.randrange(number + 1)
+        quorum = rng.choice((0, 0, 0, 1, 34, 67, 80, 100))
+        quorum_buffer = rng.choice((0, 0, 0, 10)) if quorum <= 90 else 0
+        timeout_s = rng.choice((0.3, 2.0, 10.0, 10.0, 30.0))
+        leaves_after_s = rng.uniform(0, timeout_s) if rng.random() < 0.1 else None
+        at_s = rng.uniform(0, length_s)
+        for _ in range(1 if rng.random() < 0.8 else rng.randint(2, 5)):
+            form = rng.choice(("", "", "pinned", "destination"))
+            arguments = (message, quorum, quorum_buffer, timeout_s, leaves_after_s, form)
+            asks.append(Action(at_s, "ask", arguments))
+    return asks
+
+
+def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
+    """Return the faults of a world; a third of all worlds have few, or none."""
+    draws: list[Callable[[Random, Setup, float], list[Action]]] = [
+        _lie, _lie, _stop_validator, _disconnect, _cut, _half_open, _node_down, _node_lie,
+        _node_outage, _node_lag, _kill, _kill, _restart, _blocks, _blocks, _weight, _balance,
+        _clock, _threads, _signing_block, _register, _register, _receiver,
+        _disk, _disk, _cut_power,
+    ]  # fmt: skip
+    kinds = rng.sample(draws, rng.randint(1, 5))
+    actions = []
+    for _ in range(rng.choice((0, 1, 2, 4, 8, 16))):
+        actions += rng.choice(kinds)(rng, setup, rng.uniform(0, length_s))
+    return actions
+
+
+def _duration_s(rng: Random) -> float:
+    return rng.choice((0.05, 1.0, 5.0, 40.0)) * rng.uniform(0.5, 2)
+
+
+def _validator(rng: Random, setup: Setup) -> int:
+    return rng.randrange(setup.validators + (len(setup.l1.split("/")) if setup.l1 else 0))
+
+
+def _lie(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    words = rng.choice(_LIES)
+    # Sometimes so many that the quorum is out of reach.
+    share = rng.choice((0.1, 0.3, 0.6))
+    actions = []
+    for index in rng.sample(range(setup.validators), max(1, round(setup.validators * share))):
+        actions.append(Action(at_s, "behave", (index, words)))
+        if rng.random() < 0.5:
+            actions.append(Action(at_s + _duration_s(rng), "behave", (index, "")))
+    return actions
+
+
+def _stop_validator(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    actions, duration_s = [], _duration_s(rng)
+    for _ in range(rng.choice((1, 1, 3, setup.validators))):
+        index, moved = _validator(rng, setup), int(rng.random() < 0.3)
+        actions.append(Action(at_s, "stop_validator", (index,)))
+        actions.append(Action(at_s + duration_s, "start_validator", (index, moved)))
+    return actions
+
+
+def _disconnect(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    return [Action(at_s, "disconnect", (_validator(rng, setup),))]
+
+
+def _cut(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Cut the links to some validators, or to a node."""
+    if rng.random() < 0.3:
+        return [Action(at_s, "cut_node", (rng.randrange(setup.nodes), _duration_s(rng)))]
+    count, duration_s = rng.randint(1, setup.validators), _duration_s(rng)
+    return [
+        Action(at_s, "cut_validator", (index, duration_s))
+        for index in rng.sample(range(setup.validators), count)
+    ]
+
+
+def _half_open(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    return [Action(at_s, "half_open", (_validator(rng, setup), _duration_s(rng)))]
+
+
+def _node_down(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    place = rng.randrange(setup.nodes)
+    return [
+        Action(at_s, "node_down", (place,)),
+        Action(at_s + _duration_s(rng), "node_up", (place,)),
+    ]
+
+
+def _node_lie(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    place = rng.randrange(setup.nodes)
+    return [
+        Action(at_s, "node_lie", (place, rng.choice(_NODE_LIES))),
+        Action(at_s + _duration_s(rng), "node_lie", (place, "")),
+    ]
+
+
+def _node_outage(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    place = rng.randrange(setup.nodes)
+    delay_s = rng.choice((0.0, 0.5, 5.0))
+    return [
+        Action(at_s, "node_outage", (place, rng.choice(_OUTAGES), delay_s)),
+        Action(at_s + _duration_s(rng), "node_outage", (place, "", 0.0)),
+    ]
+
+
+def _node_lag(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    place = rng.randrange(setup.nodes)
+    return [
+        Action(at_s, "node_lag", (place, rng.randint(1, 5))),
+        Action(at_s + _duration_s(rng), "node_lag", (place, 0)),
+    ]
+
+
+def _kill(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    return [
+        Action(at_s, "kill"),
+        Action(at_s + rng.choice((0.0, 0.5, 5.0)), "start"),
+    ]
+
+
+def _restart(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    return [Action(at_s, "terminate"), Action(at_s + rng.uniform(0, 3), "start")]
+
+
+def _blocks(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    interval_s = rng.choice((0.1, 2.0))
+    return [
+        Action(at_s + place * interval_s, "advance", (1,)) for place in range(rng.randint(1, 20))
+    ]
+
+
+def _weight(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Change weights of validators of the L1."""
+    weights = (0, 1, 500, 5_000)
+    return [
+        Action(at_s + place, "change_weight", (rng.randrange(8), rng.choice(weights)))
+        for place in range(rng.randint(1, 4))
+    ]
+
+
+def _balance(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    return [
+        Action(at_s, "set_balance", (rng.randrange(8), 0)),
+        Action(at_s + _duration_s(rng), "set_balance", (rng.randrange(8), 10**9)),
+    ]
+
+
+def _clock(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    step_s = rng.choice((-3600.0, -30.0, -1.0, 1.0, 45.0, 3600.0, 864_000.0))
+    return [
+        Action(at_s, "set_clock", (step_s,)),
+        Action(at_s + _duration_s(rng), "set_clock", (0.0,)),
+    ]
+
+
+def _threads(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Let the jobs of threads, the database among them, take long."""
+    return [
+        Action(at_s, "slow_threads", (rng.choice((50.0, 400.0, 3000.0)),)),
+        Action(at_s + _duration_s(rng), "slow_threads", (0.2,)),
+    ]
+
+
+def _signing_block(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    message = rng.randrange(3)
+    actions = [Action(at_s, "block", (message,))]
+    if rng.random() < 0.7:
+        actions.append(Action(at_s + _duration_s(rng), "unblock", (message,)))
+    return actions
+
+
+def _register(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Register a validator of the L1, and ask for the message of a transaction."""
+    timeout_s = rng.choice((2.0, 10.0, 30.0))
+    return [
+        Action(at_s, "register", (rng.choice((1, 100, 5_000)),)),
+        *(
+            Action(at_s + rng.uniform(0, 5), "ask_tx", (rng.randrange(8), timeout_s))
+            for _ in range(rng.randint(1, 3))
+        ),
+    ]
+
+
+def _receiver(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Let the receiver of the webhook refuse, hang or go away."""
+    kind = rng.choice(("500", "302", "hang", "drop", "late"))
+    return [
+        Action(at_s, "receive", (kind,)),
+        Action(at_s + _duration_s(rng), "receive", ("200",)),
+    ]
+
+
+def _disk(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Let the disk fail for some operations, or until it is mended."""
+    kind, times = rng.choice(("full", "write", "sync", "read", "open")), rng.choice((1, 5, 10**6))
+    return [
+        Action(at_s, "fail_disk", (kind, rng.randint(1, 20), times)),
+        Action(at_s + _duration_s(rng), "mend_disk"),
+    ]
+
+
+def _cut_power(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    return [
+        Action(at_s, "cut_power", (rng.randrange(2**32), int(rng.random() < 0.3))),
+        Action(at_s + rng.choice((0.0, 0.5, 5.0)), "start"),
+    ]

@@ -1,0 +1,267 @@
+"""A world in one interpreter: processes with an event loop and threads each, one virtual clock, and
+one random source that decides every order and every delay.
+
+The world runs one callback, or one step of one thread, at a time. Nothing sleeps: when no callback
+is ready, the clock jumps to the next event. Equal seeds give equal runs.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import heapq
+import traceback
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.world.network import Network
+from warpseal.errors import StartupError
+
+if TYPE_CHECKING:
+    from tests.world.loop import SimulatedLoop
+    from tests.world.threads import SimulatedThread
+
+UNIX_START_S: Final = 1_800_000_000.0
+START_S: Final = 1_000.0
+# Callbacks that run while the clock stands still; more of them are a loop that never rests.
+_MAX_CALLBACKS_AT_ONCE: Final = 200_000
+
+
+class SimulationError(AssertionError):
+    """The world came to a state that no real one reaches, or an invariant does not hold."""
+
+
+class ProcessKilled(BaseException):
+    """Unwinds the threads of a process that is killed."""
+
+
+class Process:
+    """One process of the world.
+
+    clock_offset_s: difference between its wall clock and that of the world.
+    thread_delay_s: mean time that a job of a thread waits before it runs, and its result after it.
+    exit: result or error of its main coroutine; never done if the process is killed.
+    """
+
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        from tests.world.loop import SimulatedLoop
+
+        self.simulation = simulation
+        self.name = name
+        self.is_alive = True
+        self.clock_offset_s = 0.0
+        self.thread_delay_s = 0.0005
+        # It has what asyncio, aiohttp and the product call of a loop.
+        self.loop: SimulatedLoop = SimulatedLoop(simulation, self)  # type: ignore[abstract]
+        self.threads: set[SimulatedThread] = set()
+        self.exit: asyncio.Future[Any] = simulation.driver_future()
+        # Called when the process ends, by itself or by a kill.
+        self.on_end: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<process {self.name}>"
+
+    def unix_time(self) -> float:
+        """Return what the process reads from its wall clock."""
+        return UNIX_START_S + self.simulation.now - START_S + self.clock_offset_s
+
+    def start(self, main: Coroutine[Any, Any, Any]) -> None:
+        """Run the main coroutine, and end the process with it."""
+        task = self.loop.create_task(main, name=f"main of {self.name}")
+        task.add_done_callback(self._on_main_done)
+
+    def _on_main_done(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.exit.cancel()
+        elif (error := task.exception()) is not None:
+            self.exit.set_exception(error)
+            self.exit.exception()
+            # A start that is refused for a named reason ends with a sentence.
+            if not isinstance(error, StartupError):
+                self.simulation.unhandled(self, {"message": "ended", "exception": error})
+        else:
+            self.exit.set_result(task.result())
+        self.simulation.note(f"{self.name} ended: {error_of(task)}")
+        self._end()
+
+    def signal(self, number: int) -> None:
+        """Deliver a signal to the handler of the process."""
+        handler = self.loop.signal_handlers.get(number)
+        if handler is not None and self.is_alive:
+            self.loop.call_soon(*handler)
+
+    def kill(self) -> None:
+        """End the process at this instant: no callback, no thread and no write of it goes on."""
+        if self.is_alive:
+            self.simulation.note(f"{self.name} killed")
+            self._end()
+
+    def _end(self) -> None:
+        self.is_alive = False
+        self.loop.discard()
+        for thread in tuple(self.threads):
+            thread.kill()
+        self.simulation.network.cut_off(self)
+        for on_end in self.on_end:
+            on_end()
+
+
+def error_of(task: asyncio.Task[Any]) -> str:
+    """Return how a task ended, for the history."""
+    if task.cancelled():
+        return "cancelled"
+    error = task.exception()
+    return "done" if error is None else repr(error)
+
+
+class Simulation:
+    """The clock, the queue of events, and the processes.
+
+    now: time of all event loops, in seconds.
+    rng: source of every choice of the world itself.
+    history: what happened, for the report of a seed that fails.
+    reached: counts of the faults that took effect.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = Random(f"world {seed}")
+        self.entropy = Random(f"entropy {seed}")
+        self.now = START_S
+        self.history: list[str] = []
+        self.reached: Counter[str] = Counter()
+        self.processes: list[Process] = []
+        self.current: Process | None = None
+        self.current_thread: SimulatedThread | None = None
+        self.steps = 0
+        self._events: list[tuple[float, float, int, Callable[[], None]]] = []
+        self._event_count = 0
+        self._ready: list[SimulatedLoop] = []
+        self._hub_baton = _thread.allocate_lock()
+        self._hub_baton.acquire()
+        # What a killed process leaves is kept until the end, since destructors run code.
+        self.remains: list[object] = []
+        self._driver: Process | None = None
+        self.network = Network(self)
+        # Errors that no code handled.
+        self.errors: list[str] = []
+
+    def unhandled(self, process: Process, context: Mapping[str, Any]) -> None:
+        """Note an error that no code of a process handled."""
+        error = context.get("exception")
+        text = f"{process.name}: {context.get('message')}: {error!r}"
+        if isinstance(error, BaseException):
+            text += "\n" + "".join(traceback.format_exception(error))
+        self.note(text)
+        self.errors.append(text)
+
+    def driver_future(self) -> asyncio.Future[Any]:
+        """Return a future of the process that drives the world."""
+        if self._driver is None:
+            # The driver's own exit.
+            return asyncio.Future(loop=_NO_LOOP)  # type: ignore[arg-type]
+        return self._driver.loop.create_future()
+
+    def note(self, text: str) -> None:
+        """Add a line to the history."""
+        self.history.append(f"{self.now - START_S:10.4f}  {text}")
+
+    def reach(self, point: str) -> None:
+        """Count a fault that took effect."""
+        self.reached[point] += 1
+
+    def on_driver(self, callback: Callable[[], object]) -> None:
+        """Run a callback in the loop of the process that drives the world."""
+        assert self._driver is not None
+        self._driver.loop.call_soon(callback)
+
+    def process(self, name: str) -> Process:
+        """Return a new process."""
+        process = Process(self, name)
+        self.processes.append(process)
+        return process
+
+    def at(self, when: float, callback: Callable[[], None]) -> None:
+        """Run a callback of the world at a time; events of one time run in random order."""
+        self._event_count += 1
+        event = (max(when, self.now), self.rng.random(), self._event_count, callback)
+        heapq.heappush(self._events, event)
+
+    def after(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Run a callback of the world after a delay."""
+        self.at(self.now + delay_s, callback)
+
+    def has_ready(self, loop: SimulatedLoop) -> None:
+        """Note that a loop has callbacks that may run now."""
+        self._ready.append(loop)
+
+    def run(self, drive: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Run the coroutine that drives the world, and return its result."""
+        self._driver = driver = self.process("driver")
+        task = driver.loop.create_task(drive(), name="driver")
+        try:
+            while not task.done():
+                self._step()
+        finally:
+            self.stop()
+        return task.result()
+
+    def stop(self) -> None:
+        """Kill every process."""
+        for process in self.processes:
+            if process.is_alive:
+                process._end()
+
+    def _step(self) -> None:
+        events = self._events
+        while events and events[0][0] <= self.now:
+            heapq.heappop(events)[3]()
+        if self._ready:
+            position = self.rng.randrange(len(self._ready)) if len(self._ready) > 1 else 0
+            loop = self._ready.pop(position)
+            self._run_loop(loop)
+            return
+        if not events:
+            raise SimulationError("every task of the world waits for ever")
+        if self.now < events[0][0]:
+            self.now, self.steps = events[0][0], 0
+
+    def _run_loop(self, loop: SimulatedLoop) -> None:
+        self.current = loop.process
+        asyncio._set_running_loop(loop)
+        try:
+            self.steps += loop.run_ready()
+        finally:
+            asyncio._set_running_loop(None)
+            self.current = None
+        if self.steps > _MAX_CALLBACKS_AT_ONCE:
+            raise SimulationError(f"{loop.process.name} does not rest: {loop.describe_ready()}")
+
+    # The baton: either the hub or one thread runs.
+
+    def resume(self, thread: SimulatedThread) -> None:
+        """Let a thread run until it blocks or ends."""
+        before = self.current, self.current_thread
+        self.current, self.current_thread = thread.process, thread
+        thread.baton.release()
+        self._hub_baton.acquire()
+        self.current, self.current_thread = before
+
+    def give_back(self) -> None:
+        """Let the hub go on; called by the thread that runs."""
+        self._hub_baton.release()
+
+
+class _NoLoop:
+    """Stands in as the loop of a future that nothing awaits."""
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_soon(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+_NO_LOOP: Final = _NoLoop()

@@ -1,0 +1,43 @@
+"""The whole daemon in worlds of virtual time, in processes of their own.
+
+Each replaces the clock and the threads of its interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from tests.paths import ROOT
+
+
+async def run_command(*arguments: str) -> tuple[int | None, str]:
+    """Return the exit code and the output of the command."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "tests.world", *arguments),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode, output.decode()
+
+
+async def test_the_daemon_keeps_its_promises_whatever_fails() -> None:
+    code, output = await run_command("--seeds", "300", "--jobs", "2")
+    assert code == 0, output
+
+
+async def test_no_history_that_failed_once_fails_again() -> None:
+    code, output = await run_command("--kept")
+    assert code == 0, output
+
+
+async def test_equal_seeds_give_equal_runs() -> None:
+    first = await run_command("--seeds", "6", "--first", "7", "--show")
+    second = await run_command("--seeds", "6", "--first", "7", "--show")
+    # The last lines tell the time that the worlds took.
+    assert first[1].split(" seeds from ")[0] == second[1].split(" seeds from ")[0]
