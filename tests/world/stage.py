@@ -641,7 +641,7 @@ class Stage:
         if self.receiver is not None:
             # A receiver that failed is tried again at once after a test.
             await self._administer("POST", f"/v1/webhooks/{self.receiver.webhook_id}:test")
-        await asyncio.sleep(20)
+        await asyncio.sleep(12)
         assert self.daemon is not None
         loop = self.daemon.loop
         self.tasks_at_rest = [task.get_name() for task in loop.tasks if not task.done()]
