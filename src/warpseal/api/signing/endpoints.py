@@ -64,7 +64,7 @@ from warpseal.metrics.registry import Metrics
 from warpseal.resources.base import UNSET, Resource, UnsetType, or_unset
 from warpseal.resources.chains import PrimaryChains
 from warpseal.upstream.errors import NodeUnavailable
-from warpseal.warp.ids import MessageID, SubnetID, id_text
+from warpseal.warp.ids import ChainID, MessageID, SubnetID, id_text
 from warpseal.warp.message import UnsignedMessage
 
 V1_AGGREGATE: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"
@@ -79,6 +79,9 @@ _MAX_SETS: Final = 256
 _MAX_PARSED: Final = 1_024
 _MAX_PARSED_BYTES: Final = 4_096
 _SHOWN_CHARACTERS: Final = 64
+
+# Stand in for the ids of the network, to read the other fields of a request.
+_UNKNOWN_CHAINS: Final = PrimaryChains(ChainID(bytes(32)), ChainID(bytes(32)))
 
 T = TypeVar("T")
 M = TypeVar("M", bound="SignedMessage")
@@ -226,13 +229,26 @@ class AggregatorEndpoints:
         return parse_aggregation_request(body, self._settings, chains)
 
     async def resolve(self, parse: Callable[[PrimaryChains | None], T]) -> T:
-        """Return a request, parsed with the ids of the chains if it names them by letter."""
+        """Return a request, parsed with the ids of the chains if it names them by letter.
+
+        Raises NodeUnavailable and the errors of the gate, and what `parse` raises.
+        """
         try:
             return parse(None)
         except UnresolvedChain:
-            if self._chains is None:
-                self._chains = await (await self._gate.wait()).primary_chains()
-            return parse(self._chains)
+            if self._chains is not None:
+                return parse(self._chains)
+        # Its timeout covers the search for the ids, and is known before them.
+        timeout_s = _timeout_of(parse(_UNKNOWN_CHAINS)) or self._gate.timeout_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        signer = await self._gate.wait(timeout_s)
+        try:
+            async with asyncio.timeout_at(deadline):
+                self._chains = await signer.primary_chains()
+        except TimeoutError:
+            raise NodeUnavailable("the ids of the primary chains") from None
+        return _shorten(parse(self._chains), max(deadline - loop.time(), 0.001))
 
     async def find_message(self, message_id: MessageID) -> UnsignedMessage | None:
         """Return a stored message. Raises StoreDown."""
@@ -369,6 +385,26 @@ def _name_encoding(error: UndecodableBody, request: Request) -> UndecodableBody:
         return error
     reason = f"compressed (Content-Encoding: {ascii(encoding)[1:-1]}); send it uncompressed"
     return UndecodableBody("body", reason)
+
+
+def _timeout_of(request: object) -> float | None:
+    """Return the timeout of a parsed request that may name a chain by letter."""
+    match request:
+        case DeliveryRequest():
+            return request.aggregation.timeout_s
+        case L1Query():
+            return request.request.timeout_s
+    return None
+
+
+def _shorten(request: T, timeout_s: float) -> T:
+    """Return such a request with another timeout."""
+    match request:
+        case DeliveryRequest():
+            return replace(request, aggregation=_with_timeout(request.aggregation, timeout_s))
+        case L1Query():
+            return replace(request, request=_with_timeout(request.request, timeout_s))
+    return request
 
 
 def _with_timeout(request: R, timeout_s: float | None) -> R:
