@@ -112,7 +112,7 @@ class Stage:
     def close(self) -> None:
         """End the disk, and remove the files of the world."""
         if self.disk is not None and self.disk in SimulatedDisk.installed:
-            self.disk.__exit__()
+            self.disk.__exit__(None)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _act(self, action: Action) -> None:
