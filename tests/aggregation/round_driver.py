@@ -26,6 +26,7 @@ from warpseal.aggregation.round import (
     Reject,
     StoreResult,
     StoreShares,
+    SumAhead,
     Verify,
 )
 from warpseal.aggregation.round_shares import PartialAggregate, StoredSignatureCheck, SumCheck
@@ -220,7 +221,7 @@ class RoundDriver:
                 self.shortfalls[goal] = explain(self.round, goal, 1, SUBNET)
             case Reject(shares=rejected):
                 self.rejected += [self.number(member.index) for member, _ in rejected]
-            case StoreShares():
+            case StoreShares() | SumAhead():
                 pass
 
     def _verify(

@@ -24,6 +24,7 @@ from warpseal.aggregation.round import (
     Load,
     StoreResult,
     StoreShares,
+    SumAhead,
     Verify,
 )
 from warpseal.aggregation.round_shares import SumCheck
@@ -130,6 +131,30 @@ def test_a_round_that_awaits_a_buffer_sleeps_until_it_ends() -> None:
     assert driver.outcome(goal, 0.5) == "waiting"
     assert driver.outcome(goal, 1.0) == "waiting"
     assert driver.round.goals.next_at(1.0) == 2.5
+
+
+def test_shares_are_summed_ahead_twice_before_the_quorum_and_not_with_few_validators() -> None:
+    for validators, signers in ((100, [51, 63]), (60, [])):
+        driver = RoundDriver([1] * validators)
+        driver.join(67)
+        for number in range(1, validators + 1):
+            driver.advance(0.0)
+            driver.sign(number)
+        sums = [action.check for action in driver.actions if isinstance(action, SumAhead)]
+        assert [len(check.indices) for check in sums] == signers
+        assert [len(check.shares) for check in sums] == signers
+        verify = next(action for action in driver.actions if isinstance(action, Verify))
+        assert isinstance(verify.check, SumCheck)
+        assert len(verify.check.shares) == -(-67 * validators // 100)
+
+
+def test_shares_that_come_together_are_not_summed_ahead() -> None:
+    driver = RoundDriver([1] * 100)
+    goal = driver.join(67)
+    driver.advance(0.0)
+    driver.sign(*range(1, 90))
+    assert driver.outcome(goal) == "complete"
+    assert not any(isinstance(action, SumAhead) for action in driver.actions)
 
 
 def test_loading_leaves_half_of_the_time_to_ask_validators() -> None:

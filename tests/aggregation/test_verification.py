@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.aggregation.fixtures import Sets, index_of, members, message, signature
+from tests.aggregation.fixtures import Sets, index_of, members, message, public_key, signature
 from tests.aggregation.verifier import assert_py_ecc_agrees, assert_valid
 from warpseal import bls
+from warpseal.aggregation.goals import QuorumGoal
+from warpseal.aggregation.round_shares import SumCheck
+from warpseal.aggregation.signer_sums import SignerSums
 from warpseal.aggregation.verification import CryptoPool, ShareVerifier
 from warpseal.bls import Share
 from warpseal.warp.message import SignedMessage, UnsignedMessage, encode_signers
@@ -14,6 +19,10 @@ from warpseal.warp.validator_set import CanonicalValidatorSet
 
 MEMBERS = members([10, 20, 30, 40])
 MESSAGE = message()
+POINTS = [
+    (bls.parse_public_key(public_key(number)), bls.decode_share(signature(number, MESSAGE.raw)))
+    for number in range(1, 11)
+]
 
 
 def verifier(validators: CanonicalValidatorSet = MEMBERS) -> ShareVerifier:
@@ -33,6 +42,35 @@ def test_right_shares_make_a_message_that_others_verify() -> None:
     parsed_message = assert_valid(result.signed_message, MESSAGE.raw, MEMBERS, 90)
     assert parsed_message.signers == tuple(sorted(indices))
     assert_py_ecc_agrees(parsed_message, MEMBERS)
+
+
+async def test_shares_that_were_summed_ahead_leave_a_short_check_with_the_same_result() -> None:
+    validators = members([10] * 20)
+    numbers = list(range(1, 21))
+    indices = [index_of(validators, number) for number in numbers]
+    points = [bls.decode_share(signature(number, MESSAGE.raw)) for number in numbers]
+    goal = QuorumGoal(67, 0, 9.0, validators.total_weight)
+    check = SumCheck(goal, indices, points, ())
+    ahead, plain = verifier(validators), verifier(validators)
+    assert not ahead.is_short(check)
+    await ahead.sum_ahead(SumCheck(goal, indices[3:15], points[3:15], ()))
+    assert ahead.is_short(check) == (bls.BACKEND != "arkworks")
+    assert ahead.run_now(check) == plain.run_now(check) is not None
+    # A share that is replaced by a bad one is in no sum any more.
+    points[4] = bls.decode_share(signature(5, b"something else"))
+    assert ahead.run_now(check) is None
+
+
+@given(st.lists(st.sets(st.integers(0, 9), min_size=1), min_size=1, max_size=6))
+def test_a_running_sum_is_the_sum_of_the_signers_that_are_named(sets: list[set[int]]) -> None:
+    sums = SignerSums()
+    for signers in map(sorted, sets):
+        keys = [POINTS[index][0] for index in signers]
+        points = [POINTS[index][1] for index in signers]
+        assert sums.sum_shares(signers, points) == bls.sum_shares(points)
+        key = sums.sum_keys(signers, [key for key, _ in POINTS])
+        assert bls.public_key_bytes(key) == bls.public_key_bytes(bls.sum_public_keys(keys))
+        assert sums.size == len(signers)
 
 
 def test_a_sum_with_a_wrong_share_is_refused() -> None:

@@ -8,7 +8,7 @@ its actions. Times come from the event loop's clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from random import Random
 from typing import Final
 
@@ -47,6 +47,11 @@ from warpseal.warp.validator_set import CanonicalValidatorSet, required_weight
 # No result leaves before it is known which validators are inactive; a node that hangs delays
 # nothing for longer.
 _INACTIVE_TIMEOUT_S: Final = 1.0
+# The shares that have come are summed ahead at these parts of the weight that a goal waits for: at
+# the last of them few shares are missing, and the sum has to be ready when the quorum is. The sum
+# of fewer validators takes a tenth of a millisecond.
+_SUM_AHEAD_AT: Final = (0.75, 0.94)
+_MIN_SUMMED_AHEAD: Final = 64
 # Decoding this many shares takes two milliseconds.
 _DECODED_AT_ONCE: Final = 64
 _EMPTY_RESPONSE: Final = LastReply(PENDING, "empty_answer")
@@ -76,6 +81,12 @@ class Verify(Struct, frozen=True):
     """Check shares on a worker thread. Event: `verified`; no other check is requested before it."""
 
     check: Check
+
+
+class SumAhead(Struct, frozen=True):
+    """Sum shares that will be in the next check, while others are awaited. It has no event."""
+
+    check: SumCheck
 
 
 class StoreShares(Struct, frozen=True):
@@ -120,7 +131,17 @@ class Fail(Struct, frozen=True):
 
 
 Action = (
-    Load | Decode | Connect | Ask | Verify | StoreShares | StoreResult | Reject | Complete | Fail
+    Load
+    | Decode
+    | Connect
+    | Ask
+    | Verify
+    | SumAhead
+    | StoreShares
+    | StoreResult
+    | Reject
+    | Complete
+    | Fail
 )
 
 
@@ -160,6 +181,7 @@ class AggregationRound:
         self._signatures: Sequence[StoredSignature] = ()
         self._undecoded: deque[StoredShare] = deque()
         self._is_connecting = False
+        self._sums_ahead = 0
 
     # Callers.
 
@@ -366,7 +388,28 @@ class AggregationRound:
             missing_weight = target_weight - self.table.signed_weight
             actions += self._schedule.due_asks(now, cover_weight, missing_weight)
         shares.wake_weight = goals.wake_weight
+        if self._may_sum_ahead:
+            actions += self._sum_ahead()
         return actions
+
+    @property
+    def _may_sum_ahead(self) -> bool:
+        if len(self.table.members) < _MIN_SUMMED_AHEAD or self._check is not None:
+            return False
+        return self._sums_ahead < len(_SUM_AHEAD_AT) and bool(self.goals.waiting)
+
+    def _sum_ahead(self) -> Iterator[SumAhead]:
+        """Yield a sum if enough shares have come, and wake the round for the next one."""
+        awaited_weight = self.goals.wake_weight
+        signed_weight = self.table.signed_weight
+        reached = sum(signed_weight >= part * awaited_weight for part in _SUM_AHEAD_AT)
+        if self._sums_ahead < reached:
+            self._sums_ahead = reached
+            check = self.shares.sum_check(next(iter(self.goals.waiting)))
+            if len(check.shares) == len(check.indices):
+                yield SumAhead(check)
+        if reached < len(_SUM_AHEAD_AT):
+            self.shares.wake_weight = _SUM_AHEAD_AT[reached] * awaited_weight
 
     def next_wakeup(self, now: float) -> float:
         """Return when `tick` will return something though nothing happens; inf: never."""

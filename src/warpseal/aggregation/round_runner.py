@@ -45,6 +45,7 @@ from warpseal.aggregation.round import (
     Reject,
     StoreResult,
     StoreShares,
+    SumAhead,
     Verify,
 )
 from warpseal.aggregation.round_history import RoundHistory
@@ -304,6 +305,8 @@ class RoundRunner:
                         self._ask(action)
                     case StoreShares(shares=shares):
                         self._archive.store_shares(self.request.message, shares)
+                    case SumAhead(check=check):
+                        tasks.create_task(self._verifier.sum_ahead(check))
                     case Verify(check=check):
                         self._round.verified(await self._verify(check))
                     case StoreResult(result=result):

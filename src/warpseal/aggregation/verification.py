@@ -28,6 +28,7 @@ from warpseal.aggregation.round_shares import (
     SumCheck,
 )
 from warpseal.aggregation.share_cache import ShareCache
+from warpseal.aggregation.signer_sums import SignerSums
 from warpseal.bls import (
     BACKEND,
     SHARE_BYTES,
@@ -37,7 +38,6 @@ from warpseal.bls import (
     Share,
     decode_share,
     parse_public_key,
-    sum_public_keys,
     sum_shares,
     verify,
 )
@@ -55,9 +55,11 @@ _AUDIT_BATCH: Final = 64
 _PAUSE_PER_WORK: Final = 19
 _AUDIT_PAUSE_S: Final = 1.0
 _AUDIT_POLL_S: Final = 60.0
-# The sum of so few validators is verified in less than two milliseconds, with their keys parsed;
-# arkworks takes longer for one pairing.
-_SMALL_SET: Final = 0 if BACKEND == "arkworks" else 8
+# A sum is verified in less than two milliseconds if so few shares are to be added, with their keys
+# parsed; arkworks takes longer for one pairing.
+_IS_FAST: Final = BACKEND != "arkworks"
+_SMALL_SET: Final = 8
+_FEW_SHARES: Final = 96
 # A stored signature was verified before it was stored, unless an import or another program stored
 # it: the first one is nearly always right.
 _MAX_ATTEMPTS: Final = 4
@@ -110,10 +112,32 @@ class ShareVerifier:
         self._validators = validators
         self._sets = sets
         self._pool = pool
+        self._sums = SignerSums()
+        self._is_summing_ahead = False
 
     def is_short(self, check: Check) -> bool:
-        """Return whether a check costs little more than the way to a thread and back."""
-        return isinstance(check, SumCheck) and len(self._validators) <= _SMALL_SET
+        """Return whether a check costs little more than the way to a thread and back.
+
+        Most shares were summed ahead, or the set is small. While shares are summed ahead the check
+        would wait for that.
+        """
+        if not _IS_FAST or not isinstance(check, SumCheck) or self._is_summing_ahead:
+            return False
+        if len(self._validators) <= _SMALL_SET:
+            return True
+        return 0 < len(check.shares) <= self._sums.size + _FEW_SHARES and self._sums.size > 0
+
+    async def sum_ahead(self, check: SumCheck) -> None:
+        """Sum shares and keys on a worker thread, as most of them will be in the next check."""
+        self._is_summing_ahead = True
+        try:
+            await self._pool.run(lambda: self._sum(check.indices, check.shares))
+        finally:
+            self._is_summing_ahead = False
+
+    def _sum(self, signers: Sequence[int], shares: Sequence[Share]) -> None:
+        self._sums.sum_shares(signers, shares)
+        self._sums.sum_keys(signers, self._keys)
 
     async def run(self, check: Check) -> CheckOutcome:
         """Return the outcome of a check, made on a worker thread."""
@@ -129,7 +153,11 @@ class ShareVerifier:
 
         None: the sum is wrong, so some of the shares are bad.
         """
-        signed = SignedMessage(self._message, encode_signers(signers), sum_shares(shares))
+        if len(shares) == len(signers):
+            total = self._sums.sum_shares(signers, shares)
+        else:
+            total = sum_shares(shares)
+        signed = SignedMessage(self._message, encode_signers(signers), total)
         return self.verify_signed_message(signed.encode(), required_weight)
 
     def verify_signed_message(self, raw: bytes, required_weight: int) -> SignedResult | None:
@@ -147,7 +175,7 @@ class ShareVerifier:
         weight = self._validators.weight_of(indices)
         if weight < required_weight:
             return None
-        key = sum_public_keys(self._keys[index] for index in indices)
+        key = self._sums.sum_keys(indices, self._keys)
         if not verify(key, self._message.raw, signed.signature):
             return None
         return SignedResult(raw, weight, len(indices))
