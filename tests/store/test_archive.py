@@ -169,7 +169,7 @@ async def test_candidates_of_messages_kept_for_ever_wait_to_be_verified(any_stor
 
 async def test_cancelling_a_wait_does_not_cancel_the_write(any_store_url: str) -> None:
     async with store_at(any_store_url) as store:
-        write = asyncio.create_task(store.archive.store_signature(message(1), signature(1)))
+        write = store.archive.store_signature(message(1), signature(1))
         await asyncio.sleep(0)
         write.cancel()
         await wait_for_entry(store, message(1), lambda entry: entry.signatures == (signature(1),))

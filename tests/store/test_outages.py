@@ -70,7 +70,7 @@ async def test_during_an_outage_calls_return_at_once_and_only_the_l1_index_raise
         with outage():
             await store.archive.store_signature(message(1), signature(1))
             for number in range(50):
-                finish_at_once(store.archive.store_signature(message(number), signature(number)))
+                assert store.archive.store_signature(message(number), signature(number)).done()
                 assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(
                     is_incomplete=True
                 )
@@ -137,7 +137,7 @@ async def test_a_hanging_server_delays_calls_for_a_limited_time(
             await store.archive.store_signature(message(2), signature(2))
             assert await store.archive.load(message(2).id) == ArchiveEntry(is_incomplete=True)
             for number in range(3, 60):
-                finish_at_once(store.archive.store_signature(message(number), signature(number)))
+                assert store.archive.store_signature(message(number), signature(number)).done()
                 assert finish_at_once(store.archive.load(message(number).id)) == ArchiveEntry(
                     is_incomplete=True
                 )

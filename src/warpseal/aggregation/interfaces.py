@@ -5,7 +5,7 @@ Each names the class that implements and documents it. The tests implement each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -141,9 +141,9 @@ class ShareArchive(Protocol):
     async def load(self, message_id: MessageID) -> ArchiveEntry: ...
     def store_shares(self, message: UnsignedMessage, shares: Iterable[StoredShare]) -> None: ...
     def reject_share(self, message_id: MessageID, public_key: bytes, signature: bytes) -> None: ...
-    async def store_signature(
+    def store_signature(
         self, message: UnsignedMessage, signed: StoredSignature, signing_subnet_id: SubnetID
-    ) -> None: ...
+    ) -> Awaitable[None]: ...
     def pin(self, message: UnsignedMessage) -> None: ...
     async def unverified(
         self, limit: int

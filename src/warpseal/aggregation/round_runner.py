@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from math import inf
@@ -310,7 +310,9 @@ class RoundRunner:
                     case Verify(check=check):
                         self._round.verified(await self._verify(check))
                     case StoreResult(result=result):
-                        tasks.create_task(self._commit(result))
+                        # The writer begins now: the task has its turn after all that is ready.
+                        commit = self._store(result)
+                        tasks.create_task(self._commit(result, commit))
                     case Complete():
                         self._complete(action)
                     case Fail():
@@ -433,14 +435,19 @@ class RoundRunner:
 
     # Outcomes.
 
-    async def _commit(self, result: SignedResult) -> None:
-        """Store a result before it leaves; the round goes on in the meantime."""
-        signature = stored_signature(result, self.request.message, self.request.validators)
-        if signature not in self._loaded.signatures:
+    def _store(self, result: SignedResult) -> Awaitable[None] | None:
+        """Begin to store a result; return what waits for its commit, None if it is stored."""
+        message = self.request.message
+        signature = stored_signature(result, message, self.request.validators)
+        if signature in self._loaded.signatures:
+            return None
+        return self._archive.store_signature(message, signature, self.request.subnet_id)
+
+    async def _commit(self, result: SignedResult, commit: Awaitable[None] | None) -> None:
+        """Wait until a result is stored before it leaves; the round goes on in the meantime."""
+        if commit is not None:
             with self._admission.finishing():
-                await self._archive.store_signature(
-                    self.request.message, signature, self.request.subnet_id
-                )
+                await commit
         self._complete(self._round.stored(result))
 
     def _complete(self, action: Complete) -> None:

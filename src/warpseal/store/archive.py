@@ -108,35 +108,36 @@ class Archive:
         self._database.note(message.id)
         self._queue.pin(message)
 
-    async def store_signature(
+    def store_signature(
         self,
         message: UnsignedMessage,
         signed: StoredSignature,
         signing_subnet_id: SubnetID | None = None,
-    ) -> None:
-        """Store a signature, and wait for the commit for a second at most.
+    ) -> asyncio.Future[None]:
+        """Store a signature; the future waits for the commit, for a second at most.
 
-        While the store is down this returns at once, and the signature is written later.
+        The writer begins before the future is awaited. While the store is down the future is done
+        at once, and the signature is written later.
         """
         self._database.note(message.id)
-        if not self._database.is_up or self._database.is_stuck:
-            self._queue.add_signature(
-                AddSignature(message, signed, lambda: None, signing_subnet_id)
-            )
-            return
         loop = asyncio.get_running_loop()
-        is_written = asyncio.Event()
+        commit: asyncio.Future[None] = loop.create_future()
+
+        def end() -> None:
+            if not commit.done():
+                commit.set_result(None)
 
         def notify() -> None:
             with suppress(RuntimeError):  # The loop is closed.
-                loop.call_soon_threadsafe(is_written.set)
+                loop.call_soon_threadsafe(end)
 
+        if self._database.is_up and not self._database.is_stuck:
+            alarm = loop.call_later(self._database.settings.commit_timeout_s, end)
+            commit.add_done_callback(lambda _: alarm.cancel())
+        else:
+            end()
         self._queue.add_signature(AddSignature(message, signed, notify, signing_subnet_id))
-        alarm = loop.call_later(self._database.settings.commit_timeout_s, is_written.set)
-        try:
-            await is_written.wait()
-        finally:
-            alarm.cancel()
+        return commit
 
     async def unverified(
         self, limit: int
