@@ -62,7 +62,7 @@ from warpseal.warp.message import UnsignedMessage
 from warpseal.warp.validator_set import required_weight
 from warpseal_simnet.report import free_ports
 
-REQUESTS: Final = {5: 200, 100: 200, 1000: 80}
+REQUESTS: Final = {5: 200, 100: 200, 1000: 60}
 QUICK_REQUESTS: Final = {5: 8, 20: 8}
 AIMS_MS: Final = {5: 2.5, 100: 3.0, 1000: 6.0}
 WARM_UPS: Final = 3
@@ -268,9 +268,9 @@ class Size:
             for message in warm_ups:
                 subject.wait_until_it_signs(message)
         pause_s = validators.longest_s + SETTLE_S
+        time.sleep(pause_s)
         for message in one_by_one:
             for subject in self.subjects:
-                time.sleep(pause_s)
                 exchange = post(subject.connect(), message)
                 time.sleep(pause_s)
                 shares = network.sent_shares()[message_id(message)]
