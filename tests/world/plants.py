@@ -18,11 +18,14 @@ from warpseal.validators.heights import ProposedHeight
 def respond_before_commit() -> None:
     """A signature leaves before it is committed."""
 
-    async def store_signature(
+    def store_signature(
         self: Archive, message: Any, signed: Any, signing_subnet_id: Any = None
-    ) -> None:
+    ) -> asyncio.Future[None]:
         self._database.note(message.id)
         self._queue.add_signature(AddSignature(message, signed, lambda: None, signing_subnet_id))
+        commit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        commit.set_result(None)
+        return commit
 
     Archive.store_signature = store_signature  # type: ignore[method-assign]
 
