@@ -96,6 +96,13 @@ def install() -> None:
     gc.freeze()
 
 
+def set_boot_id(boot_id: bytes) -> None:
+    """Let the product see this id of the running boot of the system."""
+    from warpseal.store import secrets
+
+    secrets.read_boot_id = lambda: boot_id  # type: ignore[attr-defined]
+
+
 def _order_connections() -> None:
     """Let the order of connections in a set not depend on their addresses in memory."""
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from tests.world import threads
+from tests.world.install import set_boot_id
 from tests.world.invariants import check
 from tests.world.scenario import Scenario
 from tests.world.simulation import START_S, Simulation
@@ -51,6 +52,7 @@ def run_scenario(scenario: Scenario) -> Outcome:
 def _run(scenario: Scenario) -> Outcome:
     simulation = Simulation(scenario.seed)
     stage = Stage(simulation, scenario)
+    set_boot_id(b"boot 0")
     failure = None
     threads.enter(simulation)
     try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
 
-LENGTHS_S: Final = (1.0, 2.0, 4.0, 10.0, 30.0)
+LENGTHS_S: Final = (1.0, 1.0, 2.0, 2.0, 4.0, 10.0, 30.0)
 _LIES: Final = (
     *("silent", "refuse=6/later", "refuse=1/no", "wrong", "stolen", "garbage", "notapoint"),
     *("short", "long", "empty", "truncated", "oversized", "drop", "after=3s", "slow=20s"),
@@ -157,7 +157,7 @@ def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
 
 
 def _duration_s(rng: Random) -> float:
-    return rng.choice((0.05, 1.0, 5.0, 20.0)) * rng.uniform(0.5, 2)
+    return rng.choice((0.05, 0.05, 1.0, 1.0, 5.0, 5.0, 20.0)) * rng.uniform(0.5, 2)
 
 
 def _validator(rng: Random, setup: Setup) -> int:

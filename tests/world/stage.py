@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tests.disks.disk import Operation, SimulatedDisk
 from tests.integration.daemon import build_config
+from tests.world import install
 from tests.world.http_client import HttpReply, listen, request
 from tests.world.network import Address, Link
 from tests.world.receiver import Receiver
@@ -40,6 +41,7 @@ _ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
 _OWN_DELAY: Final = 0.0001, 0.0001
 _AFTER_LAST_S: Final = 1.0
 _RECOVERY_S: Final = 900.0
+_REST_S: Final = 8.0
 _RETRY_S: Final = 1.0
 
 
@@ -388,6 +390,9 @@ class Stage:
         self.disk.lose_power(Random(seed), is_torn=bool(is_torn))
         self.do_kill()
         self.simulation.reach("power cut")
+        # The machine starts again.
+        boot = f"boot {len(self.power_cuts)}".encode()
+        install.set_boot_id(boot)
 
     def do_fail_disk(self, kind: str, at: int, times: int) -> None:
         if self.disk is None or self.daemon is None or not self.daemon.is_alive:
@@ -641,7 +646,7 @@ class Stage:
         if self.receiver is not None:
             # A receiver that failed is tried again at once after a test.
             await self._administer("POST", f"/v1/webhooks/{self.receiver.webhook_id}:test")
-        await asyncio.sleep(12)
+        await asyncio.sleep(_REST_S)
         assert self.daemon is not None
         loop = self.daemon.loop
         self.tasks_at_rest = [task.get_name() for task in loop.tasks if not task.done()]
