@@ -75,7 +75,7 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
         return
     require(ask.reply.code in _CODES, f"{name}: {ask.reply}")
     if ask.reply.code == "signing_blocked":
-        require(stage.blocks.get(ask.place), f"{name} without a block")
+        require(ask.place in stage.blocked_places, f"{name} without a block")
     if ask.reply.code in ("quorum_not_reached", "quorum_impossible"):
         _check_reasons(stage, ask)
 

@@ -85,6 +85,8 @@ class Stage:
         self._node_ports: dict[int, int] = {}
         self._stopped: set[int] = set()
         self._unblocked_at: dict[int, float] = {}
+        # Messages that the operator wanted to block at some time.
+        self.blocked_places: set[int] = set()
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def run(self) -> None:
@@ -538,6 +540,7 @@ class Stage:
             "reason": "a bug of the bridge",
         }
         began_at = self.simulation.now
+        self.blocked_places.add(place)
         reply = await self._administer("POST", "/v1/signing-blocks", fields)
         if reply is not None and reply.status == 201:
             # A removal that began in the meantime may have come first or last.
