@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Final
 
 from tests.world.records import Ask, Ending
-from tests.world.simulation import SimulationError
 from tests.world.stage import Stage
+from tests.world.threads import SimulationError
 from warpseal.warp.ids import SubnetID, parse_id
 from warpseal_simnet.destination import ReceivedMessage, verify_for_set
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
+from tests.world.threads import SimulatedExecutor
+
 if TYPE_CHECKING:
     from contextvars import Context
 
@@ -43,8 +45,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._is_noted = False
         self._is_discarded = False
         self._executor: Executor | None = None
-        self._task_factory: Callable[..., Any] | None = None
-        self._exception_handler: Callable[..., Any] | None = None
         self.signal_handlers: dict[int, tuple[Any, ...]] = {}
         self.tasks: list[SimulatedTask] = []
         # Connections by the sockets of clients, which only carry them.
@@ -133,12 +133,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self.tasks = [task for task in self.tasks if not task.done()]
         return task
 
-    def set_task_factory(self, factory: Any) -> None:
-        self._task_factory = factory
-
-    def get_task_factory(self) -> Any:
-        return self._task_factory
-
     def is_running(self) -> bool:
         return not self._is_discarded
 
@@ -148,34 +142,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def set_debug(self, enabled: bool) -> None:
-        pass
-
-    def set_exception_handler(self, handler: Any) -> None:
-        self._exception_handler = handler
-
-    def get_exception_handler(self) -> Any:
-        return self._exception_handler
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.call_exception_handler(context)
-
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Note an error that no code handled; the world fails at its end."""
         if not self._is_discarded:
             self.simulation.unhandled(self.process, context)
 
-    async def shutdown_asyncgens(self) -> None:
-        pass
-
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        pass
-
     # Threads.
 
     def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        from tests.world.threads import SimulatedExecutor
-
         if executor is None:
             if self._executor is None:
                 self._executor = SimulatedExecutor(8, "asyncio")

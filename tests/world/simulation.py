@@ -14,14 +14,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
+from tests.world.threads import SimulatedThread, SimulationError
 from warpseal.errors import StartupError
-
-if TYPE_CHECKING:
-    from tests.world.loop import SimulatedLoop
-    from tests.world.threads import SimulatedThread
 
 UNIX_START_S: Final = 1_800_000_000.0
 START_S: Final = 1_000.0
@@ -29,34 +27,22 @@ START_S: Final = 1_000.0
 _MAX_CALLBACKS_AT_ONCE: Final = 200_000
 
 
-class SimulationError(AssertionError):
-    """The world came to a state that no real one reaches, or an invariant does not hold."""
-
-
-class ProcessKilled(BaseException):
-    """Unwinds the threads of a process that is killed."""
-
-
 class Process:
     """One process of the world.
 
     clock_offset_s: difference between its wall clock and that of the world.
     thread_delay_s: mean time that a job of a thread waits before it runs, and its result after it.
-    exit: result or error of its main coroutine; never done if the process is killed.
     """
 
     def __init__(self, simulation: Simulation, name: str) -> None:
-        from tests.world.loop import SimulatedLoop
-
         self.simulation = simulation
         self.name = name
         self.is_alive = True
         self.clock_offset_s = 0.0
         self.thread_delay_s = 0.0005
         # It has what asyncio, aiohttp and the product call of a loop.
-        self.loop: SimulatedLoop = SimulatedLoop(simulation, self)  # type: ignore[abstract]
+        self.loop = SimulatedLoop(simulation, self)  # type: ignore[abstract]
         self.threads: set[SimulatedThread] = set()
-        self.exit: asyncio.Future[Any] = simulation.driver_future()
         # Called when the process ends, by itself or by a kill.
         self.on_end: list[Callable[[], None]] = []
 
@@ -73,17 +59,11 @@ class Process:
         task.add_done_callback(self._on_main_done)
 
     def _on_main_done(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            self.exit.cancel()
-        elif (error := task.exception()) is not None:
-            self.exit.set_exception(error)
-            self.exit.exception()
-            # A start that is refused for a named reason ends with a sentence.
-            if not isinstance(error, StartupError):
-                self.simulation.unhandled(self, {"message": "ended", "exception": error})
-        else:
-            self.exit.set_result(task.result())
-        self.simulation.note(f"{self.name} ended: {error_of(task)}")
+        error = None if task.cancelled() else task.exception()
+        self.simulation.note(f"{self.name} ended: {error!r}")
+        # A start that is refused for a named reason ends with a sentence.
+        if error is not None and not isinstance(error, StartupError):
+            self.simulation.unhandled(self, {"message": "ended", "exception": error})
         self._end()
 
     def signal(self, number: int) -> None:
@@ -108,25 +88,17 @@ class Process:
             on_end()
 
 
-def error_of(task: asyncio.Task[Any]) -> str:
-    """Return how a task ended, for the history."""
-    if task.cancelled():
-        return "cancelled"
-    error = task.exception()
-    return "done" if error is None else repr(error)
-
-
 class Simulation:
     """The clock, the queue of events, and the processes.
 
     now: time of all event loops, in seconds.
     rng: source of every choice of the world itself.
+    entropy: source of what processes draw from the system.
     history: what happened, for the report of a seed that fails.
-    reached: counts of the faults that took effect.
+    reached: counts of the failures that took effect.
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
         self.rng = Random(f"world {seed}")
         self.entropy = Random(f"entropy {seed}")
         self.now = START_S
@@ -156,13 +128,6 @@ class Simulation:
             text += "\n" + "".join(traceback.format_exception(error))
         self.note(text)
         self.errors.append(text)
-
-    def driver_future(self) -> asyncio.Future[Any]:
-        """Return a future of the process that drives the world."""
-        if self._driver is None:
-            # The driver's own exit.
-            return asyncio.Future(loop=_NO_LOOP)  # type: ignore[arg-type]
-        return self._driver.loop.create_future()
 
     def note(self, text: str) -> None:
         """Add a line to the history."""
@@ -252,16 +217,3 @@ class Simulation:
     def give_back(self) -> None:
         """Let the hub go on; called by the thread that runs."""
         self._hub_baton.release()
-
-
-class _NoLoop:
-    """Stands in as the loop of a future that nothing awaits."""
-
-    def get_debug(self) -> bool:
-        return False
-
-    def call_soon(self, *_: Any, **__: Any) -> None:
-        pass
-
-
-_NO_LOOP: Final = _NoLoop()

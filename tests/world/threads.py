@@ -12,12 +12,20 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tests.world.simulation import Process, ProcessKilled, Simulation, SimulationError
+if TYPE_CHECKING:
+    from tests.world.simulation import Process, Simulation
 
-_FOREVER: Final = float("inf")
 _active: list[Simulation] = []
+
+
+class SimulationError(AssertionError):
+    """The world came to a state that no real one reaches, or an invariant does not hold."""
+
+
+class ProcessKilled(BaseException):
+    """Unwinds the threads of a process that is killed."""
 
 
 def active_simulation() -> Simulation | None:
