@@ -141,7 +141,6 @@ def _check_durable(stage: Stage) -> None:
     """Nothing acknowledged is lost."""
     if not stage.scenario.setup.has_store or stage.slowest_threads_s > _SLOW_COMMIT_S:
         return
-    stored = stage.stored_signatures()
     for ask in stage.asks:
         # Signatures that wait in memory while the disk fails are lost with the process.
         is_unsafe = any(
@@ -150,9 +149,12 @@ def _check_durable(stage: Stage) -> None:
         # Of a message the store keeps the latest four signatures.
         count = sum(other.is_signed and other.place == ask.place for other in stage.asks)
         is_kept = count <= _KEPT_SIGNATURES or ask.is_of_tx
+        is_unsafe = is_unsafe or ask.ended_at > stage.stored_at
         if ask.is_signed and ask.reply is not None and is_kept and not is_unsafe:
             signature = bytes.fromhex(ask.reply.body["signedMessage"])[-96:]
-            require(signature in stored, f"ask {ask.number}: its signature is not in the store")
+            require(
+                signature in stage.stored, f"ask {ask.number}: its signature is not in the store"
+            )
 
 
 def _check_events(stage: Stage) -> None:

@@ -79,6 +79,9 @@ class Stage:
         # The words of validators that were not honest at some time.
         self.lied: dict[int, list[str]] = {}
         self.tasks_at_rest: list[str] = []
+        # Signatures in the file of the store when the failures had ended.
+        self.stored: set[bytes] = set()
+        self.stored_at = math.inf
         self._is_stopping = False
         self._is_wanted = True
         self._ready = asyncio.Event()
@@ -107,6 +110,8 @@ class Stage:
         await asyncio.sleep(_AFTER_LAST_S)
         await self._recover()
         await asyncio.gather(*self._tasks)
+        # Before the messages are signed again, which would give the same signatures.
+        self.stored_at, self.stored = self.simulation.now, self._stored_signatures()
         await self._until_rest()
         self.simulation.note("rest")
         for task in (reading, supervising):
@@ -654,7 +659,7 @@ class Stage:
         loop = self.daemon.loop
         self.tasks_at_rest = [task.get_name() for task in loop.tasks if not task.done()]
 
-    def stored_signatures(self) -> set[bytes]:
+    def _stored_signatures(self) -> set[bytes]:
         """Return the signatures in the file of the store."""
         stored: set[bytes] = set()
         for file in self.folder.rglob("store.db"):
