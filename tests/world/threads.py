@@ -118,9 +118,10 @@ class SimulatedThread:
             raise ProcessKilled
 
     def wake(self) -> None:
-        """End a wait of the thread in a moment."""
+        """End a wait of the thread after a drawn time."""
         turn = self._turn
-        self.simulation.after(self.simulation.rng.random() * 0.0001, lambda: self._resume(turn))
+        delay_s = self.simulation.rng.expovariate(1 / self.process.thread_delay_s)
+        self.simulation.after(delay_s, lambda: self._resume(turn))
 
     def kill(self) -> None:
         """Unwind the thread at once."""
