@@ -26,6 +26,8 @@ _STORE_UP_S: Final = 60.0
 _UNFLUSHED_S: Final = 3.0
 _MAX_TASKS_AT_REST: Final = 80
 _BLAME: Final = frozenset(("bad_signature", "malformed_answer", "empty_answer"))
+_NODE_CODES: Final = frozenset(("node_unavailable", "nodes_disagree", "no_validators"))
+_ENOUGH_S: Final = 2.0
 _CODES: Final = frozenset(
     (
         *("quorum_not_reached", "quorum_impossible", "node_unavailable", "nodes_disagree"),
@@ -74,6 +76,8 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
     if ask.is_signed:
         return
     require(ask.reply.code in _CODES, f"{name}: {ask.reply}")
+    if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S:
+        require(stage.has_node_failures, f"{name} although enough honest nodes answer")
     if ask.reply.code == "signing_blocked":
         require(ask.place in stage.blocked_places, f"{name} without a block")
     if ask.reply.code in ("quorum_not_reached", "quorum_impossible"):
@@ -167,7 +171,7 @@ def _check_events(stage: Stage) -> None:
         for before, after in pairwise(numbers):
             require(after == before + 1, f"event {after} follows {before}")
     # A power cut costs the last second, events that readers have seen included.
-    if has_cuts or stage.disk_failures:
+    if has_cuts or stage.disk_failures or stage.slowest_threads_s > _SLOW_COMMIT_S:
         return
     signed = {event["messageId"] for event in reader.events if event["type"] == "message_signed"}
     for ask in stage.asks:

@@ -37,6 +37,7 @@ from warpseal_simnet.values import SimMessage
 TOKEN: Final = "the-token-of-the-operator"
 AGGREGATE_PATH: Final = "/v1/signatureAggregator/fuji/aggregateSignatures"
 _HONEST: Final = NodeBehaviour()
+_NODE_FAILURES: Final = ("node_down", "node_outage", "node_lag", "cut_node", "slow_threads")
 _ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
 _OWN_DELAY: Final = 0.0001, 0.0001
 _AFTER_LAST_S: Final = 1.0
@@ -79,6 +80,8 @@ class Stage:
         # The words of validators that were not honest at some time.
         self.lied: dict[int, list[str]] = {}
         self.tasks_at_rest: list[str] = []
+        # Whether too few honest nodes have answered at some time.
+        self.has_node_failures = False
         # Signatures in the file of the store when the failures had ended.
         self.stored: set[bytes] = set()
         self.stored_at = math.inf
@@ -127,6 +130,7 @@ class Stage:
     def _act(self, action: Action) -> None:
         self.simulation.note(" ".join(str(action).split()[1:]))
         result = getattr(self, f"do_{action.name}")(*action.arguments)
+        self.has_node_failures |= action.name in _NODE_FAILURES
         if action.name not in ("ask", "advance"):
             self.last_failure_at = self.simulation.now
             self.simulation.reach(f"action {action.name}")
@@ -269,6 +273,8 @@ class Stage:
             is_outvoted = len(liars) < self.scenario.setup.node_quorum
         if not words or is_outvoted:
             nodes[place].behaviour = parse_node_behaviour(words)
+            honest = len(nodes) - len(liars)
+            self.has_node_failures |= bool(words) and honest < self.scenario.setup.node_quorum
         if words and is_outvoted:
             self.simulation.reach(f"node lies: {words}")
 
