@@ -32,15 +32,17 @@ from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.versions import NEWEST_VERSION, VERSIONS
 
 _DESCRIPTION: Final = """\
-Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real BLS.
-Every validator has its own certificate, BLS key and socket, and treats peers exactly as a node does.
-GET {nodeUri}/simnet/violations returns all protocol violations of peers, GET {nodeUri}/simnet/stats the counters,
-GET {nodeUri}/simnet/shares when the shares of the last 32 messages were written.
-"""  # noqa: E501 - lines as they are printed
+Start simulated Avalanche validators and a simulated node on 127.0.0.1: real TLS, real frames, real
+BLS. Every validator has its own certificate, BLS key and socket, and treats peers exactly as a
+node does. GET {nodeUri}/simnet/violations returns all protocol violations of peers, GET
+{nodeUri}/simnet/stats the counters, GET {nodeUri}/simnet/shares when the shares of the last 32
+messages were written.
+"""
 
 _EPILOG: Final = f"""\
 L1s (--l1, repeatable; default: one L1 that all validators also validate; --l1 none: no L1):
-  validators=5,weights=5/3/1     five separate nodes; weights: equal:W zipf:W uniform:LOW-HIGH or 5/3/1
+  validators=5,weights=5/3/1     five separate nodes; weights: equal:W zipf:W uniform:LOW-HIGH or
+                                 5/3/1
   validators=5,shared            the first five validators of the primary network
   validators=1,permissioned      a subnet that is not converted
   validators=5,chains=2          two blockchains
@@ -51,37 +53,47 @@ L1s (--l1, repeatable; default: one L1 that all validators also validate; --l1 n
   validators=5,no-warp           takes no messages
   validators=5,idle              its chain builds no blocks, so that its epoch never ends
   validators=5,simplex           its chain has no proposervm, and verifies at the proposed height
-  validators=5,unconverted       a subnet without validators, for a conversion while the network runs
+  validators=5,unconverted       a subnet without validators, for a conversion while the network
+                                 runs
 
 Behaviours (--behave, repeatable; the last rule about a validator counts):
-  [SCOPE/]SELECTION:WORD[+WORD...]   SCOPE: primary or l1-K; SELECTION: all, 10%, or indices such as 0,3-5
+  [SCOPE/]SELECTION:WORD[+WORD...]   SCOPE: primary or l1-K; SELECTION: all, 10%, or indices such
+                                     as 0,3-5
   10%:slow=50ms-2s               responds after a random delay in this range
-  l1-0/0:silent                  never responds           l1-0/1:after=3s   refuses for 3 s, then signs
-  3:refuse=6/not yet             an application error     4:wrong  stolen  garbage  notapoint  short  long  empty
+  l1-0/0:silent                  never responds
+  l1-0/1:after=3s                refuses for 3 s, then signs
+  3:refuse=6/not yet             an application error
+  4:wrong  stolen  garbage  notapoint  short  long  empty
   5:truncated                    half a frame, then disconnects  6:oversized  bomb  drop
-  7:duplicate=3                  sends the response three times   8:twice=wrong   a second, different response
+  7:duplicate=3                  sends the response three times
+  8:twice=wrong                  a second, different response
   9:lost-pongs=0.3  flood=1000   drops pongs; sends unparsable messages per second
-  10:closed  mute  private       does not listen; accepts and stays silent; claims a private address
+  10:closed  mute  private       does not listen; accepts and stays silent; claims a private
+             address
   11:keyless  inactive  balance=2000  weight=1  leaves=30  joins=40 (at a P-Chain height)
   12:lag=2  behind=3s            its P-Chain is 2 blocks, or 3 seconds, behind the tip
-  balance=N is the balance in nAVAX at the start; each block charges the fee of the seconds since the last one
+  balance=N is the balance in nAVAX at the start; each block charges the fee of the seconds since
+  the last one
   All words: {" ".join(behaviour_words())}
 
-Lies of RPC nodes about the P-Chain (--node-behave, repeatable; the last rule about a node counts; equal lies agree):
+Lies of RPC nodes about the P-Chain (--node-behave, repeatable; the last rule about a node counts;
+equal lies agree):
   NODES:WORD[+WORD...]           NODES: places from 0, such as 1 or 0,2
   1:old-sets=5                   validator sets of 5 blocks before
   1:foreign-sets                 sets and current validations of nodes that do not exist
   1:forged-height=1000           heights of 1,000 blocks more
   1:forged-proposal=1000         the same of the proposed height alone
-  1:foreign-conversion           subnets with another conversion and manager, chains of another subnet
+  1:foreign-conversion           subnets with another conversion and manager, chains of another
+                                 subnet
   1:forged-balance=1000000000    balances of L1 validators of 1 AVAX more
   1:foreign-version=99.0.0       another release of the node
   1:foreign-upgrade=1960-01-01T00:00:00Z   another date of Helicon
 
 {HELP}
-Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 --write-config simnet.json
+Example: warpseal simnet --validators 100 --behave '10%:slow=2s' --block-interval 1 \\
+    --write-config simnet.json
 A daemon on it: warpseal serve --config simnet.json
-"""  # noqa: E501 - lines as they are printed
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

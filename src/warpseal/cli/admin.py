@@ -36,17 +36,20 @@ _DAEMON_ENVIRONMENT: Final = (
 )
 _VALUES: Final = f"""
 {_TOKEN} KIND and VALUE are one of:
-  source-chain CHAIN   messages from a blockchain: its id (base58-check or hex), EVM chain id or alias
+  source-chain CHAIN   messages from a blockchain: its id (base58-check or hex), EVM chain id or
+                       alias
   destination CHAIN    Teleporter messages to a blockchain
-  sender ADDRESS       messages that an account or contract has sent, itself or through Teleporter: 0x and 40 digits
+  sender ADDRESS       messages that an account or contract has sent, itself or through Teleporter:
+                       0x and 40 digits
   message-id ID        one message, by the id of its Warp message or of its Teleporter message
 
-Example: warpseal block {{}} sender 0x8db97c7cece249c2b98bdc0226cc4c2a57bf52fc"""  # noqa: E501
+Example: warpseal block {{}} sender 0x8db97c7cece249c2b98bdc0226cc4c2a57bf52fc"""
 _ADD_BLOCK: Final = f"""\
-Disable signing: callers get the error signing_blocked (403) with the reason for such messages, at once from this
-daemon, and within two seconds from the others on its store. Messages that are signed already are refused as well.
+Disable signing: callers get the error signing_blocked (403) with the reason for such messages, at
+once from this daemon, and within two seconds from the others on its store. Messages that are
+signed already are refused as well.
 {_VALUES.format("add")} --reason "the bridge has a bug"
-"""  # noqa: E501 - lines as they are printed
+"""
 _LIST_BLOCKS: Final = "List the messages for which signing is disabled, with the reasons."
 _REMOVE_BLOCK: Final = f"Enable signing again.\n{_VALUES.format('remove')}"
 

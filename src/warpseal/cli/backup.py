@@ -24,15 +24,15 @@ from warpseal.store.url import StoreKind
 from warpseal.usage.database import METRICS_NAME
 
 _ABOUT_BACKUP: Final = """\
-Write the identity (TLS certificate and key), the store of a daemon, with its API keys, and its metrics database to a
-file that only its owner may read. The daemon may be running. Databases in PostgreSQL are not written. The index is
-not in a backup: it is built again from the nodes.
-"""  # noqa: E501 - lines as they are printed
+Write the identity (TLS certificate and key), the store of a daemon, with its API keys, and its
+metrics database to a file that only its owner may read. The daemon may be running. Databases in
+PostgreSQL are not written. The index is not in a backup: it is built again from the nodes.
+"""
 _ABOUT_RESTORE: Final = """\
-Restore a file of `warpseal backup` into a data folder that has nothing of its network. No daemon may use the folder.
-A damaged file is refused, and nothing is restored then. Run it as the user of the daemon, or as root: the files then
-belong to the owner of the data folder.
-"""  # noqa: E501 - lines as they are printed
+Restore a file of `warpseal backup` into a data folder that has nothing of its network. No daemon
+may use the folder. A damaged file is refused, and nothing is restored then. Run it as the user of
+the daemon, or as root: the files then belong to the owner of the data folder.
+"""
 _NOT_IN_IT: Final = "Indexes are not in a backup: the indexer builds them again from the nodes."
 
 

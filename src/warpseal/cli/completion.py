@@ -15,14 +15,17 @@ from typing import Final, NamedTuple
 from warpseal.cli.main import COMMANDS, GROUPS, load_command
 
 DESCRIPTION = """\
-Print a script that completes the commands of warpseal, their flags and values. A shell that starts later loads it:
+Print a script that completes the commands of warpseal, their flags and values. A shell that starts
+later loads it:
 
   warpseal completion bash > ~/.local/share/bash-completion/completions/warpseal
-  warpseal completion zsh > ~/.zsh/completions/_warpseal     with fpath=(~/.zsh/completions $fpath) before compinit
+  warpseal completion zsh > ~/.zsh/completions/_warpseal
+      with fpath=(~/.zsh/completions $fpath) before compinit
   warpseal completion fish > ~/.config/fish/completions/warpseal.fish
 
-Without the package bash-completion, source the file in ~/.bashrc. Write the file again after an upgrade.
-"""  # noqa: E501 - lines as they are printed
+Without the package bash-completion, source the file in ~/.bashrc. Write the file again after an
+upgrade.
+"""
 
 _MAX_HELP: Final = 76
 _FILE: Final = re.compile(r"\b(?:FILE|DIR)\b")
@@ -92,7 +95,8 @@ if [[ $funcstack[1] == _warpseal ]]; then _warpseal; else compdef _warpseal warp
 
 _FISH: Final = """\
 # fish completion of warpseal
-# Whether the words before the cursor are those of the first argument, or begin with them if more may follow.
+# Succeeds if the words before the cursor are those of the first argument. If more words may follow,
+# the words before the cursor need only begin with them.
 function __warpseal_is
     set -l words (commandline -opc)[2..]
     set -l expected (string split -n ' ' -- $argv[1])
@@ -104,7 +108,7 @@ function __warpseal_is
     end
 end
 complete -c warpseal -f
-@commands@"""  # noqa: E501 - lines as they are printed
+@commands@"""
 
 
 class _Argument(NamedTuple):

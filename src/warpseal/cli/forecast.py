@@ -40,14 +40,15 @@ _MAX_ROWS: Final = 20
 # Amounts are shown with four decimals, rounded up.
 _SHOWN_NAVAX: Final = 10**5
 _ABOUT: Final = f"""\
-Show when validators leave the quorum of a subnet: 67 % of all weight must sign, and validators without balance sign
-nothing, but their weight counts. Of each subnet: its margin, the first loss, when the subnet halts because its quorum
-becomes impossible, and which validators to fund with how much AVAX, so that the quorum lasts for 30 days. Balances are
-topped up by an IncreaseL1ValidatorBalanceTx on the P-Chain, from any address.
+Show when validators leave the quorum of a subnet: 67 % of all weight must sign, and validators
+without balance sign nothing, but their weight counts. Of each subnet: its margin, the first loss,
+when the subnet halts because its quorum becomes impossible, and which validators to fund with how
+much AVAX, so that the quorum lasts for 30 days. Balances are topped up by an
+IncreaseL1ValidatorBalanceTx on the P-Chain, from any address.
 
-Exit code: 0 if every shown quorum holds for {ALARM_DAYS} days; 1 if one is impossible now or within {ALARM_DAYS} days,
-or if the daemon does not answer.
-"""  # noqa: E501 - lines as they are printed
+Exit code: 0 if every shown quorum holds for {ALARM_DAYS} days; 1 if one is impossible now or
+within {ALARM_DAYS} days, or if the daemon does not answer.
+"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

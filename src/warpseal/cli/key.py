@@ -24,9 +24,9 @@ _HINT_CHARACTERS: Final = 4
 _MAX_NAME_CHARACTERS: Final = 100
 _ABOUT_LIST: Final = "List the API keys: name, last characters, limits, dates."
 _ABOUT_CREATE: Final = """\
-Create an API key and print it once: the store keeps only its hash. Callers send the key in the header
-x-service-api-key or x-glacier-api-key.
-"""  # noqa: E501 - lines as they are printed
+Create an API key and print it once: the store keeps only its hash. Callers send the key in the
+header x-service-api-key or x-glacier-api-key.
+"""
 
 
 def _add_create_arguments(parser: argparse.ArgumentParser) -> None:

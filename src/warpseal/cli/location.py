@@ -27,10 +27,10 @@ from warpseal.usage.database import metrics_database_url
 from warpseal.usage.settings import UsageSettings
 
 _WHERE: Final = """\
-The store is the one that a daemon with the same --config, --store-url or --data-dir uses, or with the same
-environment (WARPSEAL_CONFIG_FILE, WARPSEAL_STORE_URL, WARPSEAL_DATA_DIR). The network is that of --network, else that
-of the configured node, else the only one in the data folder.
-"""  # noqa: E501 - lines as they are printed
+The store is the one that a daemon with the same --config, --store-url or --data-dir uses, or with
+the same environment (WARPSEAL_CONFIG_FILE, WARPSEAL_STORE_URL, WARPSEAL_DATA_DIR). The network is
+that of --network, else that of the configured node, else the only one in the data folder.
+"""
 
 
 def add_location_arguments(parser: argparse.ArgumentParser, about: str) -> None:

@@ -29,16 +29,23 @@ _UNUSED: Final = (
 DESCRIPTION = """\
 Warpseal aggregates the BLS signatures of Avalanche validators over Warp messages. First steps:
 
-  warpseal demo                          see the main job on a simulated network; needs no config file
-  warpseal config check config.json      list the faults of a config file (the reference aggregator's file works)
+  warpseal demo                          see the main job on a simulated network; needs no config
+                                         file
+  warpseal config check config.json      list the faults of a config file (the reference
+                                         aggregator's file works)
   warpseal doctor --config config.json   check whether the daemon can sign, with advice
-  warpseal serve --config config.json    run the daemon; `warpseal serve --help` shows a config file and all settings
-  warpseal status                        show what the running daemon does, and which validators are missing
-  warpseal message sign HEX|TXHASH       print the signed message, or the validators that are missing
-  warpseal forecast                      show when L1s lose their quorum, and which validators to fund
+  warpseal serve --config config.json    run the daemon; `warpseal serve --help` shows a config
+                                         file and all settings
+  warpseal status                        show what the running daemon does, and which validators
+                                         are missing
+  warpseal message sign HEX|TXHASH       print the signed message, or the validators that are
+                                         missing
+  warpseal forecast                      show when L1s lose their quorum, and which validators to
+                                         fund
 
-`warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the repository.
-"""  # noqa: E501 - lines as they are printed
+`warpseal COMMAND --help` shows the flags of a command. Documentation: README.md and docs/ of the
+repository.
+"""
 COMMANDS = {
     ("demo",): ("demo.DEMO", "demonstrate the aggregation on a simulated network"),
     ("config", "check"): (

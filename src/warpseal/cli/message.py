@@ -39,15 +39,17 @@ NOT_CHECKED = "not checked"
 NOT_CHECKED_EXIT_CODE = 3
 
 DESCRIPTION = """\
-Decode a Warp message: unsigned or signed, of every kind, alone, as the data of a SendWarpMessage log, or as the
-storage keys that deliver it. A P-Chain transaction, by its bytes or by its hash with --node, is decoded together with
-the message that it yields for the contract of the L1's manager.
+Decode a Warp message: unsigned or signed, of every kind, alone, as the data of a SendWarpMessage
+log, or as the storage keys that deliver it. A P-Chain transaction, by its bytes or by its hash
+with --node, is decoded together with the message that it yields for the contract of the L1's
+manager.
 
-With --node, the signature of a signed message is verified as a contract does: against the validators of the signing
-subnet at one P-Chain height. The exit code is 0 if the signature is right or there is none, 1 if it is wrong or has too
-little weight, or if the input is no message, and 3 if a signature could not be checked: without a node, without an
-answer of it, or without --signing-subnet if the message does not determine the subnet.
-"""  # noqa: E501 - lines as they are printed
+With --node, the signature of a signed message is verified as a contract does: against the
+validators of the signing subnet at one P-Chain height. The exit code is 0 if the signature is
+right or there is none, 1 if it is wrong or has too little weight, or if the input is no message,
+and 3 if a signature could not be checked: without a node, without an answer of it, or without
+--signing-subnet if the message does not determine the subnet.
+"""
 EXAMPLES = """\
 examples:
   warpseal message decode 0000000000056b80...

@@ -42,25 +42,28 @@ NO_DAEMON_EXIT_CODE: Final = NOT_CHECKED_EXIT_CODE
 WAIT_EXIT_CODE: Final = 4
 
 DESCRIPTION = """\
-Sign a Warp message: the running daemon asks the validators, and the command prints the signed message in hex on
-standard output. A P-Chain transaction is named by its hash: the daemon derives the message for the L1's manager.
+Sign a Warp message: the running daemon asks the validators, and the command prints the signed
+message in hex on standard output. A P-Chain transaction is named by its hash: the daemon derives
+the message for the L1's manager.
 
-If the quorum is missed, standard error lists the missing validators, heaviest first, with their reasons.
+If the quorum is missed, standard error lists the missing validators, heaviest first, with their
+reasons.
 
 exit codes:
   0  signed
   1  never: the daemon refuses the request, or its quorum is impossible; repeating it does not help
   2  wrong usage
   3  no daemon answers
-  4  wait: the quorum is missed, the transaction is not accepted yet, or the daemon or its node is busy
-"""  # noqa: E501 - lines as they are printed
+  4  wait: the quorum is missed, the transaction is not accepted yet, or the daemon or its node is
+     busy
+"""
 EXAMPLES = """\
 examples:
-  warpseal message sign 0x000000000005... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
+  warpseal message sign 0x0000... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
   warpseal message sign 2K5oE1TkXt8WwAsvgqfWa7MdtV1TcvTYK3HQp9ctch2hDEQqFU --explain
   while warpseal message sign 0x0000... > signed.hex; [ $? -eq 4 ]; do sleep 10; done
   warpseal message sign 0x0000... | warpseal message verify - --destination P
-"""  # noqa: E501 - lines as they are printed
+"""
 
 _NETWORK: Final = ALL_NETWORK_NAMES[0]
 _PATH: Final = "/v1/signatureAggregator/{network}/aggregateSignatures"

@@ -51,24 +51,25 @@ from warpseal.warp.ids import P_CHAIN, ChainID, MalformedID, id_text, parse_id
 from warpseal.warp.message import SignedMessage
 
 DESCRIPTION = """\
-Say whether the next block of a destination would accept a signed message, and why not. The signature is verified as the
-destination does it: with its own epoch, quorum and signing subnet. The nodes are asked about the statement as well: an
-expired registration, a stale nonce, a message that was delivered before.
+Say whether the next block of a destination would accept a signed message, and why not. The
+signature is verified as the destination does it: with its own epoch, quorum and signing subnet.
+The nodes are asked about the statement as well: an expired registration, a stale nonce, a message
+that was delivered before.
 
-With --node the command asks that node, which must run the destination. Without it, it asks the running daemon, which
-also knows the epoch before and the transactions that it has stored.
+With --node the command asks that node, which must run the destination. Without it, it asks the
+running daemon, which also knows the epoch before and the transactions that it has stored.
 
-The exit code is 0 if nothing is known against the message, 1 if the destination refuses it or the input is no signed
-message, and 3 if it could not be checked. --json also lists the signers; `warpseal message decode` shows what the
-message says.
-"""  # noqa: E501 - lines as they are printed
+The exit code is 0 if nothing is known against the message, 1 if the destination refuses it or the
+input is no signed message, and 3 if it could not be checked. --json also lists the signers;
+`warpseal message decode` shows what the message says.
+"""
 EXAMPLES = """\
 examples:
   warpseal message verify 0x0000... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
-  warpseal message verify 0x0000... --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5 \\
-      --node http://127.0.0.1:9650
+  warpseal message verify 0x0000... --node http://127.0.0.1:9650 \\
+      --destination 2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5
   warpseal message verify - --destination P --json < signed-message.hex
-"""  # noqa: E501 - lines as they are printed
+"""
 
 _P_CHAIN_NAMES: Final = frozenset({"p", "p-chain"})
 _PATH: Final = "/v1/signatureAggregator/{network}/verify"

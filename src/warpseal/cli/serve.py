@@ -50,14 +50,16 @@ Run the daemon. First steps:
   3. warpseal doctor --config config.json    checks whether this machine can sign, with advice
   4. warpseal serve --config config.json     then see http://127.0.0.1:8080/ and `warpseal status`
 
-Without a file, by the public nodes of a network, or by a node, here with an EVM chain that is indexed:
+Without a file, by the public nodes of a network, or by a node, here with an EVM chain that is
+indexed:
 
   warpseal serve --network fuji
   warpseal serve --node http://127.0.0.1:9650 --evm http://127.0.0.1:9650/ext/bc/C/rpc
 
-Each setting below is a key of the file, a flag, and an environment variable: api-port, --api-port, WARPSEAL_API_PORT.
-A flag wins over the environment, which wins over the file. OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces.
-"""  # noqa: E501 - lines as they are printed
+Each setting below is a key of the file, a flag, and an environment variable: api-port, --api-port,
+WARPSEAL_API_PORT. A flag wins over the environment, which wins over the file.
+OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

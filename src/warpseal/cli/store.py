@@ -42,10 +42,10 @@ from warpseal.warp.ids import MalformedID, parse_id
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ABOUT_UPGRADE: Final = """\
-Upgrade the store to the schema version of this program, and report the progress. An interrupted upgrade continues
-at the next call. No daemon may be using the store. A copy of a SQLite store, store.db.before-VERSION, stays
-next to it until a daemon has served.
-"""  # noqa: E501 - lines as they are printed
+Upgrade the store to the schema version of this program, and report the progress. An interrupted
+upgrade continues at the next call. No daemon may be using the store. A copy of a SQLite store,
+store.db.before-VERSION, stays next to it until a daemon has served.
+"""
 _ABOUT_IMPORT: Final = """\
 Store the messages, signatures and shares in a file of `warpseal store export` (the format is in
 docs/store.md). No signature is verified: `warpseal store check` does that, and a daemon verifies

@@ -26,10 +26,10 @@ from warpseal.usage.queries import UsageQuery, group_by_continent
 from warpseal.usage.source import read_usage
 
 _ABOUT: Final = """\
-Show the usage of the RPC routes that the daemons of a metrics database forward: by hour for up to two days, else by
-day, week or month. The 50 busiest values are shown, the rest as "other". Sums that a daemon has not written yet are
-missing: at most 10 seconds.
-"""  # noqa: E501 - lines as they are printed
+Show the usage of the RPC routes that the daemons of a metrics database forward: by hour for up to
+two days, else by day, week or month. The 50 busiest values are shown, the rest as "other". Sums
+that a daemon has not written yet are missing: at most 10 seconds.
+"""
 _TOTAL: Final = "total"
 _DIMENSIONS: Final = {
     _TOTAL: None,
