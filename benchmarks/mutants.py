@@ -38,7 +38,7 @@ from tests.paths import ROOT
 KILLED, TIMED_OUT, SURVIVED, UNREACHED = "killed", "timed out", "survived", "unreached"
 # A closure that exists before the fork has other variables than the changed code.
 INVALID = "invalid"
-# A test has this time beyond three times what it takes, slowly, while its lines are noted.
+# Seconds that a test has on top of three times its duration in the run that notes its lines.
 GRACE_S = 6
 # An endless loop that allocates ends before the machine suffers.
 MEMORY_BYTES = 3 << 30
@@ -270,7 +270,7 @@ def main() -> None:
     parser.add_argument("package")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60, help="of tests for each mutant")
+    parser.add_argument("--seconds", type=float, default=60, help="for the tests of each mutant")
     parser.add_argument("--only", nargs="*", help="mutants to run, such as framing.py#17")
     parser.add_argument("--tests", nargs="*", help="folders of tests; default: the package's own")
     args = parser.parse_args()

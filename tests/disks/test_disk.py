@@ -87,7 +87,7 @@ def test_a_flushed_commit_survives_every_power_cut(
 
 
 def test_a_power_cut_takes_the_last_commits_that_were_not_flushed(tmp_path: Path) -> None:
-    kept = set()
+    row_counts = set()
     for seed in range(SEEDS):
         path = tmp_path / f"{seed}.db"
         with SimulatedDisk(tmp_path) as disk:
@@ -97,8 +97,8 @@ def test_a_power_cut_takes_the_last_commits_that_were_not_flushed(tmp_path: Path
             disk.restart()
             rows = read_rows(path)
             assert rows == list(range(len(rows)))
-            kept.add(len(rows))
-    assert len(kept) > 3
+            row_counts.add(len(rows))
+    assert len(row_counts) > 3
 
 
 def test_without_flushes_a_power_cut_damages_a_file(tmp_path: Path) -> None:

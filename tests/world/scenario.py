@@ -70,8 +70,8 @@ class Scenario(NamedTuple):
 
     def without(self, dropped: frozenset[int]) -> Scenario:
         """Return it without the actions at these places."""
-        kept = (action for place, action in enumerate(self.actions) if place not in dropped)
-        return self._replace(actions=tuple(kept))
+        actions = (action for place, action in enumerate(self.actions) if place not in dropped)
+        return self._replace(actions=tuple(actions))
 
 
 def read_scenario(values: Any) -> Scenario:

@@ -27,7 +27,7 @@ from tests.world.records import Ask, Block, Ending, Reader
 from tests.world.scenario import Action, Scenario
 from tests.world.simulation import Process, Simulation
 from warpseal.daemon.app import serve
-from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal.warp.ids import PRIMARY_NETWORK
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.node_behaviours import NodeBehaviour, parse_node_behaviour
 from warpseal_simnet.plan import L1Plan, Plan
@@ -66,7 +66,6 @@ class Stage:
         self.daemon: Process | None = None
         self.daemons = 0
         self.api_url = ""
-        self.metrics_url = ""
         self.asks: list[Ask] = []
         self.blocks: dict[int, list[Block]] = {}
         self.reader = Reader()
@@ -370,7 +369,7 @@ class Stage:
         def announce(api_url: str, metrics_url: str) -> None:
             def note() -> None:
                 if self.daemon is not None and self.daemon.name == name:
-                    self.api_url, self.metrics_url = api_url, metrics_url
+                    self.api_url = api_url
                     self._ready.set()
 
             simulation.on_driver(note)
@@ -683,8 +682,3 @@ class Stage:
 
 def _memory_folder() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-def blockchain_name(message: SimMessage) -> str:
-    """Return the source chain of a message, for an error text."""
-    return id_text(message.unsigned.source_chain_id)

@@ -212,8 +212,10 @@ class L1MessageService:
     async def _stored_without_node(
         self, request: L1Request, deadline: float
     ) -> L1SignedMessage | None:
-        """Return a stored signed message for the newest set in memory, while no node answers; None
-        if the store or the memory lacks something, or a moment after the deadline.
+        """Return a stored signed message for the newest set in memory, while no node answers.
+
+        The result is None if the store or the memory lacks something, or if this takes longer than
+        the deadline and a grace period allow.
 
         The store has the signature and its signers' keys, but the set decides on weights and on the
         order of the bits.

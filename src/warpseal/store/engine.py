@@ -143,7 +143,7 @@ def flush_log(path: Path) -> None:
     With `synchronous = NORMAL` SQLite flushes it only before it writes it into the file.
     Raises OSError.
     """
-    # To close it releases no lock: SQLite locks the file itself, and the shared memory.
+    # Closing the log releases no lock: SQLite locks the database file and the shared memory.
     with suppress(FileNotFoundError), path.with_name(path.name + "-wal").open("rb") as log:
         os.fsync(log.fileno())
 

@@ -57,7 +57,7 @@ class AvalancheNetwork:
         return None if self.index is None else self.index.damage()
 
     def find_chain_id(self, name: str) -> ChainID:
-        """Return the blockchain id of a name: of a primary chain, an id, or an alias.
+        """Return the blockchain id that a primary chain's name, an id or an alias denotes.
 
         Raises MalformedID.
         """

@@ -80,7 +80,7 @@ _MAX_PARSED: Final = 1_024
 _MAX_PARSED_BYTES: Final = 4_096
 _SHOWN_CHARACTERS: Final = 64
 
-# Stand in for the ids of the network, to read the other fields of a request.
+# These ids replace those of the network while only the other fields of a request are read.
 _UNKNOWN_CHAINS: Final = PrimaryChains(ChainID(bytes(32)), ChainID(bytes(32)))
 
 T = TypeVar("T")
@@ -238,7 +238,7 @@ class AggregatorEndpoints:
         except UnresolvedChain:
             if self._chains is not None:
                 return parse(self._chains)
-        # Its timeout covers the search for the ids, and is known before them.
+        # The timeout of the request covers the search for the ids, so it is read before them.
         timeout_s = _timeout_of(parse(_UNKNOWN_CHAINS)) or self._gate.timeout_s
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
