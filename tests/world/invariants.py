@@ -136,8 +136,9 @@ def _check_not_blocked(stage: Stage, ask: Ask) -> None:
 def _check_recovery(stage: Stage) -> None:
     """After all faults each message is signed."""
     for ask in stage.asks:
+        is_last = ask.started_at >= stage.stored_at
         is_calm = ask.started_at > stage.last_failure_at and ask.timeout_s >= 30
-        if is_calm and ask.started_at > stage.daemon_changed_at + _CALM_S:
+        if is_last or (is_calm and ask.started_at > stage.daemon_changed_at + _CALM_S):
             require(ask.is_signed, f"ask {ask.number} after recovery: {ask.describe()}")
 
 
