@@ -43,7 +43,7 @@ def check(stage: Stage) -> None:
     """Raise SimulationError for the first invariant that does not hold."""
     if stage.simulation.errors:
         raise SimulationError(f"an error that no code handled: {stage.simulation.errors[0]}")
-    for ask in stage.asks:
+    for ask in stage.callers.asks:
         _check_ending(stage, ask)
         if ask.is_signed:
             _check_signed(stage, ask)
@@ -77,9 +77,9 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
         return
     require(ask.reply.code in _CODES, f"{name}: {ask.reply}")
     if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S:
-        require(stage.has_node_failures, f"{name} although enough honest nodes answer")
+        require(stage.network.has_node_failures, f"{name} although enough honest nodes answer")
     if ask.reply.code == "signing_blocked":
-        require(ask.place in stage.blocked_places, f"{name} without a block")
+        require(ask.place in stage.callers.blocked_places, f"{name} without a block")
     if ask.reply.code in ("quorum_not_reached", "quorum_impossible"):
         _check_reasons(stage, ask)
 
@@ -87,10 +87,10 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
 def _check_reasons(stage: Stage, ask: Ask) -> None:
     """No validator that was honest all the time is blamed."""
     assert ask.reply is not None
-    indices = {validator.name: validator.index for validator in stage.network.validators}
+    indices = {validator.name: validator.index for validator in stage.network.simulated.validators}
     for validator in ask.reply.body["detail"]["validators"]:
         is_blamed = validator["reason"] in _BLAME or "errorCode" in validator
-        liars = stage.lied.keys() & {indices[name] for name in validator["nodeIds"]}
+        liars = stage.network.lied.keys() & {indices[name] for name in validator["nodeIds"]}
         is_true = not is_blamed or liars or ask.height is not None
         require(is_true, f"ask {ask.number}: an honest validator is blamed: {validator}")
 
@@ -119,7 +119,7 @@ def _check_signed(stage: Stage, ask: Ask) -> None:
     refusal = ""
     for height in heights:
         delivery = verify_for_set(
-            stage.network.state, signed_message, subnet, height, ask.quorum or 67
+            stage.network.simulated.state, signed_message, subnet, height, ask.quorum or 67
         )
         if delivery.accepted:
             return
@@ -128,17 +128,18 @@ def _check_signed(stage: Stage, ask: Ask) -> None:
 
 
 def _check_not_blocked(stage: Stage, ask: Ask) -> None:
-    for block in stage.blocks.get(ask.place, ()):
+    for block in stage.callers.blocks.get(ask.place, ()):
         is_blocked = block.since + _BLOCKED_AFTER_S < ask.ended_at <= block.until
         require(not is_blocked, f"ask {ask.number}: a blocked message left")
 
 
 def _check_recovery(stage: Stage) -> None:
     """After all faults each message is signed."""
-    for ask in stage.asks:
+    changed_at = {daemon.letter: daemon.changed_at for daemon in stage.daemons}
+    for ask in stage.callers.asks:
         is_last = ask.started_at >= stage.stored_at
-        is_calm = ask.started_at > stage.last_failure_at and ask.timeout_s >= 30
-        if is_last or (is_calm and ask.started_at > stage.daemon_changed_at + _CALM_S):
+        is_calm = ask.started_at > stage.simulation.last_failure_at and ask.timeout_s >= 30
+        if is_last or (is_calm and ask.started_at > changed_at[ask.daemon] + _CALM_S):
             require(ask.is_signed, f"ask {ask.number} after recovery: {ask.describe()}")
 
 
@@ -146,13 +147,13 @@ def _check_durable(stage: Stage) -> None:
     """Nothing acknowledged is lost."""
     if not stage.scenario.setup.has_store or stage.slowest_threads_s > _SLOW_COMMIT_S:
         return
-    for ask in stage.asks:
+    for ask in stage.callers.asks:
         # Signatures that wait in memory while the disk fails are lost with the process.
         is_unsafe = any(
             start <= ask.ended_at <= end + _STORE_UP_S for start, end in stage.disk_failures
         ) or any(cut - _UNFLUSHED_S <= ask.ended_at <= cut for cut in stage.power_cuts)
         # Of a message the store keeps the latest four signatures.
-        count = sum(other.is_signed and other.place == ask.place for other in stage.asks)
+        count = sum(other.is_signed and other.place == ask.place for other in stage.callers.asks)
         is_kept = count <= _KEPT_SIGNATURES or ask.is_of_tx
         is_unsafe = is_unsafe or ask.ended_at > stage.stored_at
         if ask.is_signed and ask.reply is not None and is_kept and not is_unsafe:
@@ -164,7 +165,7 @@ def _check_durable(stage: Stage) -> None:
 
 def _check_events(stage: Stage) -> None:
     """Events have one order, without gap and without double, and each new signature is one."""
-    reader = stage.reader
+    reader = stage.callers.reader
     has_cuts = bool(stage.power_cuts)
     require(has_cuts or len(reader.log_ids) <= 1, f"the log has ids {reader.log_ids}")
     require(has_cuts or len(reader.numbers) == 1, "a cursor expired")
@@ -175,27 +176,27 @@ def _check_events(stage: Stage) -> None:
     if has_cuts or stage.disk_failures or stage.slowest_threads_s > _SLOW_COMMIT_S:
         return
     signed = {event["messageId"] for event in reader.events if event["type"] == "message_signed"}
-    for ask in stage.asks:
+    for ask in stage.callers.asks:
         is_read = ask.is_signed and reader.began_at < ask.started_at
-        if is_read and ask.place not in stage.signed_before_reading():
+        if is_read and ask.place not in stage.callers.signed_before_reading():
             message_id = "0x" + ask.message.unsigned.id.hex()
             require(message_id in signed, f"ask {ask.number}: no event of its signature")
 
 
 def _check_webhook(stage: Stage) -> None:
     """The receiver gets each event at least once, and in order."""
-    receiver = stage.receiver
+    receiver = stage.network.receiver
     if receiver is None:
         return
     seen = receiver.first_numbers()
     for before, after in pairwise(seen):
         require(after == before + 1, f"the webhook got event {after} after {before}")
-    last = stage.reader.numbers[-1][-1] if stage.reader.numbers[-1] else 0
+    last = stage.callers.reader.numbers[-1][-1] if stage.callers.reader.numbers[-1] else 0
     if seen:
         require(seen[-1] >= last, f"the webhook got events up to {seen[-1]} of {last}")
 
 
 def _check_rest(stage: Stage) -> None:
     """A daemon without callers has no work left."""
-    tasks = stage.tasks_at_rest
-    require(len(tasks) <= _MAX_TASKS_AT_REST, f"{len(tasks)} tasks at rest: {tasks}")
+    for tasks in stage.tasks_at_rest:
+        require(len(tasks) <= _MAX_TASKS_AT_REST, f"{len(tasks)} tasks at rest: {tasks}")

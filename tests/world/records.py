@@ -25,6 +25,7 @@ class Ask:
     """A request for a signed message.
 
     place: place of the message among those of the scenario.
+    daemon: letter of the daemon that was asked.
     height: height of the P-Chain that the caller named.
     daemon_at_start: number of the daemon's changes when it began; daemon_at_end: when it ended.
     last_height: height of the P-Chain when the answer came.
@@ -36,6 +37,7 @@ class Ask:
     quorum: int
     timeout_s: float
     started_at: float
+    daemon: str
     ending: Ending = Ending.NONE
     reply: HttpReply | None = None
     detail: str = ""

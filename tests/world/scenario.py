@@ -50,15 +50,19 @@ class Setup(NamedTuple):
 class Action(NamedTuple):
     """Something that happens at a time, in seconds after the start.
 
-    name: method of the stage; arguments: plain values.
+    name: what follows `do_` in the name of the method that does it.
+    arguments: plain values.
+    daemon: place of the daemon that it concerns, if it concerns one.
     """
 
     at_s: float
     name: str
     arguments: tuple[int | float | str | None, ...] = ()
+    daemon: int = 0
 
     def __str__(self) -> str:
-        return f"{self.at_s:9.3f} {self.name} {' '.join(map(str, self.arguments))}"
+        text = f"{self.at_s:9.3f} {self.name} {' '.join(map(str, self.arguments))}"
+        return f"{text} (daemon {self.daemon})" if self.daemon else text
 
 
 class Scenario(NamedTuple):
@@ -80,7 +84,10 @@ def read_scenario(values: Any) -> Scenario:
     return Scenario(
         seed,
         Setup(*setup),
-        tuple(Action(at_s, name, tuple(arguments)) for at_s, name, arguments in actions),
+        tuple(
+            Action(at_s, name, tuple(arguments), *daemon)
+            for at_s, name, arguments, *daemon in actions
+        ),
     )
 
 

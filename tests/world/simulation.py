@@ -119,6 +119,8 @@ class Simulation:
         self.network = Network(self)
         # Errors that no code handled.
         self.errors: list[str] = []
+        # When the last fault began or ended.
+        self.last_failure_at = self.now
 
     def unhandled(self, process: Process, context: Mapping[str, Any]) -> None:
         """Note an error that no code of a process handled."""
@@ -136,6 +138,10 @@ class Simulation:
     def reach(self, point: str) -> None:
         """Count a fault that took effect."""
         self.reached[point] += 1
+
+    def note_failure(self) -> None:
+        """Note that a fault begins or ends now."""
+        self.last_failure_at = self.now
 
     def on_driver(self, callback: Callable[[], object]) -> None:
         """Run a callback in the loop of the process that drives the world."""

@@ -1,0 +1,204 @@
+"""The callers of the daemons: relayers, the operator, and a reader of events."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from tests.world.daemon import TOKEN, SimulatedDaemon
+from tests.world.http_client import HttpReply, listen, request
+from tests.world.network_process import NetworkProcess
+from tests.world.records import Ask, Block, Ending, Reader
+from tests.world.simulation import Simulation
+
+AGGREGATE_PATH: Final = "/v1/signatureAggregator/fuji/aggregateSignatures"
+_RETRY_S: Final = 1.0
+
+
+class Callers:
+    """What callers do and see; a method `do_x` is the action `x` of a scenario, at a daemon.
+
+    asks: each request of a caller with its answer.
+    blocks: signing blocks with the times at which they were in force for sure.
+    blocked_places: messages that the operator wanted to block at some time.
+    reader: what a reader of events saw, who keeps its cursor.
+    """
+
+    def __init__(self, simulation: Simulation, network: NetworkProcess) -> None:
+        self._simulation = simulation
+        self._network = network
+        self.asks: list[Ask] = []
+        self.blocks: dict[int, list[Block]] = {}
+        self.blocked_places: set[int] = set()
+        self.reader = Reader()
+        self._unblocked_at: dict[int, float] = {}
+
+    # Relayers.
+
+    async def do_ask(
+        self,
+        daemon: SimulatedDaemon,
+        place: int,
+        quorum: int,
+        quorum_buffer: int,
+        timeout_s: float,
+        leaves_after_s: float | None,
+        form: str = "",
+    ) -> None:
+        place = self._network.message_place(place)
+        message = self._network.message(place)
+        ask = Ask(
+            len(self.asks), place, message, quorum, timeout_s, self._simulation.now, daemon.letter
+        )
+        body = {
+            "message": message.unsigned.raw.hex(),
+            "justification": message.justification.hex(),
+            "quorumPercentage": quorum,
+            "quorumPercentageBuffer": quorum_buffer,
+            "timeoutSeconds": timeout_s,
+        }
+        if form == "pinned":
+            ask.height = body["pChainHeight"] = self._network.simulated.state.heights.current
+        elif form == "destination":
+            body |= {"destinationBlockchainId": "C", "report": True}
+        await self._send(daemon, ask, "POST", AGGREGATE_PATH, body, leaves_after_s)
+
+    async def do_ask_tx(self, daemon: SimulatedDaemon, place: int, timeout_s: float) -> None:
+        transactions = [
+            transaction
+            for transaction in self._network.simulated.p_chain.transactions
+            if transaction.attested is not None
+        ]
+        if not transactions:
+            return
+        transaction = transactions[-1 - place % len(transactions)]
+        assert transaction.attested is not None
+        ask = Ask(
+            len(self.asks),
+            -1,
+            transaction.attested,
+            0,
+            timeout_s,
+            self._simulation.now,
+            daemon.letter,
+            is_of_tx=True,
+        )
+        path = f"{AGGREGATE_PATH}/{transaction.text}?timeoutSeconds={timeout_s}"
+        await self._send(daemon, ask, "GET", path, None, None)
+
+    async def _send(
+        self,
+        daemon: SimulatedDaemon,
+        ask: Ask,
+        method: str,
+        path: str,
+        body: Any,
+        leaves_after_s: float | None,
+    ) -> None:
+        """Send a request, and record its answer."""
+        self.asks.append(ask)
+        ask.daemon_at_start = daemon.changes
+        ask.had_daemon = daemon.ready.is_set() and not daemon.is_stopping
+        try:
+            async with asyncio.timeout(leaves_after_s):
+                if not daemon.ready.is_set():
+                    ask.ending = Ending.NO_CONNECTION
+                    return
+                reply = await request(method, daemon.api_url + path, body)
+        except TimeoutError:
+            ask.ending = Ending.LEFT
+            self._simulation.reach("a caller left")
+        except OSError as error:
+            ask.ending, ask.detail = Ending.NO_CONNECTION, repr(error)
+        else:
+            ask.ending, ask.reply = Ending.REPLY, reply
+            self._simulation.reach(f"answer {reply.status} {reply.code}")
+        finally:
+            ask.ended_at, ask.daemon_at_end = self._simulation.now, daemon.changes
+            ask.last_height = self._network.simulated.state.heights.current
+            self._simulation.note(f"ask {ask.number} of message {ask.place}: {ask.describe()}")
+
+    # The operator.
+
+    async def do_block(self, daemon: SimulatedDaemon, place: int) -> None:
+        place = self._network.message_place(place)
+        message = self._network.message(place)
+        fields = {
+            "kind": "message-id",
+            "value": "0x" + message.unsigned.id.hex(),
+            "reason": "a bug of the bridge",
+        }
+        began_at = self._simulation.now
+        self.blocked_places.add(place)
+        reply = await self._administer(daemon, "POST", "/v1/signing-blocks", fields)
+        if reply is not None and reply.status == 201:
+            # A removal that began in the meantime may have come first or last.
+            if self._unblocked_at.get(place, 0.0) < began_at:
+                self.blocks.setdefault(place, []).append(Block(self._simulation.now))
+            self._simulation.reach("blocked")
+
+    async def do_unblock(self, daemon: SimulatedDaemon, place: int) -> None:
+        place = self._network.message_place(place)
+        self._unblocked_at[place] = self._simulation.now
+        for block in self.blocks.get(place, ()):
+            block.until = min(block.until, self._simulation.now)
+        message_id = "0x" + self._network.message(place).unsigned.id.hex()
+        await self._administer(daemon, "DELETE", f"/v1/signing-blocks/message-id/{message_id}")
+
+    async def add_webhook(self, daemon: SimulatedDaemon) -> None:
+        """Add the webhook as soon as a daemon answers."""
+        receiver = self._network.receiver
+        assert receiver is not None
+        while True:
+            await daemon.ready.wait()
+            reply = await self._administer(daemon, "POST", "/v1/webhooks", {"url": receiver.url})
+            if reply is not None and reply.status == 201:
+                receiver.webhook_id = reply.body["id"]
+                return
+            await asyncio.sleep(_RETRY_S)
+
+    async def test_webhook(self, daemon: SimulatedDaemon) -> None:
+        """Let a webhook that failed be tried again at once, as after each test of it."""
+        receiver = self._network.receiver
+        if receiver is not None:
+            await self._administer(daemon, "POST", f"/v1/webhooks/{receiver.webhook_id}:test")
+
+    async def _administer(
+        self, daemon: SimulatedDaemon, method: str, path: str, fields: Any = None
+    ) -> HttpReply | None:
+        if not daemon.ready.is_set():
+            return None
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        try:
+            async with asyncio.timeout(60):
+                return await request(method, daemon.api_url + path, fields, headers)
+        except (OSError, TimeoutError):
+            return None
+
+    # The reader of events.
+
+    async def read_events(self, daemon: SimulatedDaemon) -> None:
+        """Read events for ever, and return with the cursor whenever the connection ends."""
+        while True:
+            try:
+                await daemon.ready.wait()
+                after = f"?after={self.reader.cursor}" if self.reader.cursor else ""
+                async for cursor, event in listen(daemon.api_url + "/v1/events" + after, {}):
+                    if event is not None:
+                        self._simulation.note(
+                            f"event {cursor} {event['type']} {event.get('messageId')}"
+                        )
+                    self.reader.on_event(cursor, event, self._simulation.now)
+            except OSError as error:
+                self._simulation.note(f"reader of events: {error!r}")
+            except ValueError as error:
+                # The cursor expired, or the log cannot be read.
+                self._simulation.note(f"reader of events: {error!r}")
+                if "cursor_expired" in str(error):
+                    self.reader.begin_again()
+            await asyncio.sleep(_RETRY_S)
+
+    def signed_before_reading(self) -> set[int]:
+        """Return the messages that may have been signed before the reader of events began."""
+        began_at = self.reader.began_at
+        return {ask.place for ask in self.asks if ask.started_at <= began_at}

@@ -1,0 +1,248 @@
+"""A daemon of a world, and its machine: its folder, its disk, its clock, and its links."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from tests.disks.disk import Operation, SimulatedDisk
+from tests.integration.daemon import build_config
+from tests.world import install
+from tests.world.network import Link
+from tests.world.network_process import NetworkProcess
+from tests.world.scenario import Setup
+from tests.world.simulation import Process, Simulation
+from warpseal.daemon.app import serve
+
+TOKEN: Final = "the-token-of-the-operator"
+_LETTERS: Final = "ab"
+_RETRY_S: Final = 1.0
+
+
+class SimulatedDaemon:
+    """A daemon that starts, ends and starts again; a method `do_x` is the action `x` of a scenario.
+
+    process: the one that runs, or ran last.
+    ready: whether it can be asked at `api_url`.
+    changes: how often it was started, killed or stopped; changed_at: when for the last time.
+    is_stopping: whether it has had a signal to stop.
+    slowest_threads_s: longest mean time for which a job has waited for its thread.
+    power_cuts: times of power cuts.
+    disk_failures: times at which the disk began to fail and was mended.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        setup: Setup,
+        network: NetworkProcess,
+        folder: Path,
+        place: int,
+    ) -> None:
+        self._simulation = simulation
+        self._setup = setup
+        self._network = network
+        self._folder = folder
+        self.letter = _LETTERS[place]
+        self.process: Process | None = None
+        self.ready = asyncio.Event()
+        self.api_url = ""
+        self.changes = 0
+        self.changed_at = simulation.now
+        self.is_stopping = False
+        self.slowest_threads_s = setup.thread_ms / 1000
+        self.power_cuts: list[float] = []
+        self.disk_failures: list[tuple[float, float]] = []
+        self._starts = 0
+        self._is_wanted = True
+        self._disk = SimulatedDisk(folder) if setup.has_disk else None
+        if self._disk is not None:
+            self._disk.__enter__()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and self.process.is_alive
+
+    def close(self) -> None:
+        """End its disk."""
+        if self._disk is not None and self._disk in SimulatedDisk.installed:
+            self._disk.__exit__(None)
+
+    async def supervise(self) -> None:
+        """Start it again for ever when it ended by itself, as its supervisor does."""
+        while True:
+            await asyncio.sleep(_RETRY_S)
+            if self._is_wanted and self.process is not None and not self.is_alive:
+                self._simulation.reach("started again by the supervisor")
+                self.ready.clear()
+                self.do_start()
+
+    def mend_links(self) -> None:
+        """End all faults of its links."""
+        for index in range(len(self._network.simulated.validators)):
+            self._mend(self._validator_links(index))
+        for place in range(len(self._network.simulated.nodes)):
+            self._mend(self._links_to(self._network.node_port(place)))
+
+    def recover(self) -> None:
+        """End all faults of its machine, and let it run."""
+        self.do_mend_disk()
+        self.do_set_clock(0.0)
+        self.do_slow_threads(0.2)
+        self.do_start()
+
+    def stored_signatures(self) -> set[bytes]:
+        """Return the signatures in the file of its store."""
+        stored: set[bytes] = set()
+        for file in self._folder.rglob("store.db"):
+            with closing(sqlite3.connect(file)) as connection:
+                rows = connection.execute("SELECT signature FROM signatures")
+                stored.update(signature for (signature,) in rows)
+        return stored
+
+    # Its process.
+
+    def do_start(self) -> None:
+        if self.is_alive:
+            return
+        setup, simulation = self._setup, self._simulation
+        self._starts += 1
+        self._is_wanted = True
+        if self._disk is not None:
+            self._disk.restart()
+        self.is_stopping = False
+        self.ready.clear()
+        self._on_change()
+        self.process = process = simulation.process(f"daemon {self.letter}{self._starts}")
+        process.thread_delay_s = setup.thread_ms / 1000
+        nodes = [
+            {"base-url": f"http://127.0.0.1:{self._network.node_port(place)}"}
+            for place in range(len(self._network.simulated.nodes))
+        ]
+        keys: dict[str, Any] = {
+            "p-chain-api": nodes,
+            "info-api": nodes,
+            "p-chain-quorum": setup.node_quorum,
+            "admin-token": TOKEN,
+        }
+        if not setup.has_store:
+            keys["store-url"] = "off"
+        if self._network.receiver is not None:
+            keys["webhook-allowed-hosts"] = [self._network.receiver.host]
+        config = build_config(self._network.simulated, self._folder, keys)
+        config = replace(config, api=replace(config.api, grace_period_s=2.0))
+
+        def announce(api_url: str, metrics_url: str) -> None:
+            simulation.on_driver(lambda: self._on_ready(process, api_url))
+
+        process.start(serve(config, announce))
+
+    def _on_ready(self, process: Process, api_url: str) -> None:
+        if process is self.process:
+            self.api_url = api_url
+            self.ready.set()
+
+    def do_kill(self) -> None:
+        if self.process is not None and self.process.is_alive:
+            self._on_change()
+            self._is_wanted = False
+            self.ready.clear()
+            if self._disk is not None:
+                self._disk.kill()
+            self.process.kill()
+
+    def do_terminate(self) -> None:
+        if self.process is not None and self.process.is_alive:
+            self._on_change()
+            self.is_stopping = True
+            self._is_wanted = False
+            self.process.signal(signal.SIGTERM)
+
+    def _on_change(self) -> None:
+        self.changes += 1
+        self.changed_at = self._simulation.now
+
+    # Its machine.
+
+    def do_cut_power(self, seed: int, is_torn: int) -> None:
+        """Cut the power of the machine."""
+        if self._disk is None or not self.is_alive:
+            return
+        self.power_cuts.append(self._simulation.now)
+        self._disk.lose_power(Random(seed), is_torn=bool(is_torn))
+        self.do_kill()
+        self._simulation.reach("power cut")
+        # The machine starts again.
+        install.set_boot_id(f"boot {len(self.power_cuts)}".encode())
+
+    def do_fail_disk(self, kind: str, at: int, times: int) -> None:
+        if self._disk is None or not self.is_alive:
+            return
+        error = errno.ENOSPC if kind == "full" else errno.EIO
+        operation = Operation.WRITE if kind == "full" else Operation(kind)
+        self._disk.fail(operation, at, error, times)
+        self.disk_failures.append((self._simulation.now, math.inf))
+
+    def do_mend_disk(self) -> None:
+        if self._disk is not None and self.is_alive:
+            self._disk.restart()
+        self.disk_failures = [
+            (start, min(end, self._simulation.now)) for start, end in self.disk_failures
+        ]
+
+    def do_set_clock(self, offset_s: float) -> None:
+        if self.process is not None:
+            self.process.clock_offset_s = offset_s
+
+    def do_slow_threads(self, mean_ms: float) -> None:
+        if self.process is not None:
+            self.process.thread_delay_s = mean_ms / 1000
+            self.slowest_threads_s = max(self.slowest_threads_s, mean_ms / 1000)
+
+    # Its links.
+
+    async def do_cut_validator(self, index: int, seconds: float) -> None:
+        await self._cut(self._validator_links(index), seconds)
+
+    async def do_cut_node(self, place: int, seconds: float) -> None:
+        await self._cut(self._links_to(self._network.simulated.nodes[place].port), seconds)
+
+    async def do_half_open(self, index: int, seconds: float) -> None:
+        links = self._validator_links(index)
+        for link in links:
+            link.is_half_open = True
+        await asyncio.sleep(seconds)
+        for link in links:
+            link.is_half_open = False
+        self._simulation.note_failure()
+
+    async def _cut(self, links: list[Link], seconds: float) -> None:
+        for link in links:
+            link.is_cut = True
+        await asyncio.sleep(seconds)
+        for link in links:
+            link.is_cut = False
+        self._simulation.note_failure()
+
+    def _mend(self, links: list[Link]) -> None:
+        for link in links:
+            link.is_cut = link.is_half_open = False
+
+    def _validator_links(self, index: int) -> list[Link]:
+        port = self._network.validator_port(index)
+        return [] if port is None else self._links_to(port)
+
+    def _links_to(self, port: int) -> list[Link]:
+        if self.process is None:
+            return []
+        return [self._simulation.network.link(self.process, ("127.0.0.1", port))]

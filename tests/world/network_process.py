@@ -1,0 +1,248 @@
+"""The process of the simulated network: validators, nodes, their chain, a receiver of webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from tests.world.receiver import Receiver
+from tests.world.scenario import Scenario
+from tests.world.simulation import Process, Simulation
+from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.network import SimulatedNetwork
+from warpseal_simnet.node_behaviours import NodeBehaviour, parse_node_behaviour
+from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.values import SimMessage
+
+_HONEST: Final = NodeBehaviour()
+_ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
+
+
+class NetworkProcess:
+    """The network while it runs; a method `do_x` is the action `x` of a scenario.
+
+    simulated: the network itself.
+    lied: words of validators that were not honest at some time.
+    has_node_failures: whether too few honest nodes have answered at some time.
+    """
+
+    def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
+        self._simulation = simulation
+        self._scenario = scenario
+        self._process: Process
+        self.simulated: SimulatedNetwork
+        self.receiver: Receiver | None = None
+        self.lied: dict[int, list[str]] = {}
+        self.has_node_failures = False
+        self._messages: list[SimMessage]
+        self._stopped: set[int] = set()
+        # Ports of the nodes that are down.
+        self._node_ports: dict[int, int] = {}
+
+    async def start(self) -> None:
+        """Start the network and the receiver."""
+        setup, simulation = self._scenario.setup, self._simulation
+        l1s = []
+        if setup.l1:
+            weights = setup.l1.split("/")
+            l1s.append(L1Plan(validators=len(weights), weights=setup.l1, spare=3))
+        plan = Plan(
+            validators=setup.validators,
+            weights=setup.weights,
+            l1s=tuple(l1s),
+            seed=self._scenario.seed % 5,
+            messages=setup.messages,
+            nodes=setup.nodes,
+        )
+        started = asyncio.Event()
+
+        async def run() -> None:
+            async with SimulatedNetwork(plan) as self.simulated:
+                simulation.on_driver(started.set)
+                await asyncio.Event().wait()
+
+        self._process = simulation.process("network")
+        self._process.start(run())
+        await started.wait()
+        if setup.has_webhook and setup.has_store:
+            self.receiver = Receiver(simulation)
+            self.receiver.start()
+        self._messages = [
+            message
+            for message in self.simulated.messages
+            if not message.justification and any(message.unsigned.source_chain_id)
+        ]
+
+    def message(self, place: int) -> SimMessage:
+        """Return a message that validators sign without a justification."""
+        return self._messages[self.message_place(place)]
+
+    def message_place(self, place: int) -> int:
+        """Return the place of a message among those that there are."""
+        return place % len(self._messages)
+
+    def validator_ports(self) -> set[int]:
+        """Return the ports of all validators that listen."""
+        validators = self.simulated.validators
+        return {validator.address.port for validator in validators if validator.address}
+
+    def validator_port(self, index: int) -> int | None:
+        """Return the port of a validator; None if it does not listen."""
+        address = self.simulated.validators[index % len(self.simulated.validators)].address
+        return address.port if address is not None else None
+
+    def node_port(self, place: int) -> int:
+        """Return the port of a node, also of one that is down."""
+        return self._node_ports.get(place, self.simulated.nodes[place].port)
+
+    async def recover(self) -> None:
+        """End all faults of validators and nodes."""
+        for index in range(len(self.simulated.validators)):
+            self.simulated.set_behaviour(index, "")
+        for place, node in enumerate(self.simulated.nodes):
+            node.rpc.outages.clear()
+            node.behaviour, node.lag = parse_node_behaviour(""), 0
+            await self.do_node_up(place)
+
+    def fund_validators(self) -> None:
+        """Let the validators of the L1 that ran out of balance sign again."""
+        l1 = self._l1()
+        for validator in self.simulated.validators if l1 is not None else ():
+            validations = self.simulated.state.validations[l1]
+            if any(v.present and v.node_id == validator.node_id for v in validations):
+                self.simulated.set_balance(l1, validator.index, 10**9)
+        self.simulated.advance(1)
+
+    # Validators.
+
+    def do_behave(self, index: int, words: str) -> None:
+        index %= len(self.simulated.validators)
+        self.lied.setdefault(index, []).append(words)
+        self.simulated.set_behaviour(index, words)
+
+    def do_stop_validator(self, index: int) -> None:
+        index %= len(self.simulated.validators)
+        if index not in self._stopped:
+            self._stopped.add(index)
+            self._call_soon(lambda: self.simulated.stop_validator(index))
+
+    async def do_start_validator(self, index: int, moved: int) -> None:
+        index %= len(self.simulated.validators)
+        if index in self._stopped:
+            self._stopped.discard(index)
+            await self._call(self.simulated.start_validator(index, moved=bool(moved)))
+
+    def do_disconnect(self, index: int) -> None:
+        self._call_soon(lambda: self.simulated.disconnect(index % len(self.simulated.validators)))
+
+    # Nodes.
+
+    async def do_node_down(self, place: int) -> None:
+        node = self.simulated.nodes[place]
+        if node.port and place not in self._node_ports:
+            self._node_ports[place] = node.port
+            await self._call(node.down())
+
+    async def do_node_up(self, place: int) -> None:
+        node = self.simulated.nodes[place]
+        port = self._node_ports.pop(place, None)
+        if port is not None:
+            await self._call(node.start(port))
+        self._simulation.note_failure()
+
+    def do_node_lie(self, place: int, words: str) -> None:
+        """Let a node lie, unless the daemon has no way to know better."""
+        nodes, quorum = self.simulated.nodes, self._scenario.setup.node_quorum
+        liars = {other for other, node in enumerate(nodes) if node.behaviour != _HONEST} | {place}
+        if words.startswith(_ONE_WORD):
+            # No one node's word stops signing, whatever `p-chain-quorum` is.
+            is_outvoted = len(liars) == 1
+        elif words.startswith("forged-proposal"):
+            # A second node confirms a leap.
+            is_outvoted = len(liars) == 1 and len(nodes) > 1
+        else:
+            is_outvoted = len(liars) < quorum
+        if not words or is_outvoted:
+            nodes[place].behaviour = parse_node_behaviour(words)
+            honest = len(nodes) - len(liars)
+            self.has_node_failures |= bool(words) and honest < quorum
+        if words and is_outvoted:
+            self._simulation.reach(f"node lies: {words}")
+
+    def do_node_outage(self, place: int, kind: str, delay_s: float) -> None:
+        outages = self.simulated.nodes[place].rpc.outages
+        outages.clear()
+        if kind:
+            outages["*"] = Outage(OutageKind(kind), delay_s)
+
+    def do_node_lag(self, place: int, blocks: int) -> None:
+        self.simulated.nodes[place].lag = blocks
+
+    # The chain.
+
+    def do_advance(self, blocks: int) -> None:
+        self.simulated.advance(blocks)
+
+    def do_change_weight(self, place: int, weight: int) -> None:
+        index = self._l1_member(place)
+        if index is not None:
+            self.simulated.change_weight(self._l1(), index, weight)
+
+    def do_set_balance(self, place: int, balance: int) -> None:
+        index = self._l1_member(place)
+        if index is not None:
+            self.simulated.set_balance(self._l1(), index, balance)
+
+    def do_register(self, weight: int) -> None:
+        l1 = self._l1()
+        if l1 is None:
+            return
+        present = {v.node_id for v in self.simulated.state.validations[l1] if v.present}
+        spare = [
+            validator.index
+            for validator in self.simulated.validators
+            if l1 in validator.subnets and validator.node_id not in present
+        ]
+        if spare:
+            self.simulated.p_chain.register(l1, spare[0], weight=weight)
+
+    def _l1(self) -> Any:
+        subnets = [s for s in self.simulated.subnets if s.subnet_id != PRIMARY_NETWORK]
+        return subnets[0].subnet_id if subnets else None
+
+    def _l1_member(self, place: int) -> int | None:
+        l1 = self._l1()
+        if l1 is None:
+            return None
+        validations = [v for v in self.simulated.state.validations[l1] if v.present]
+        if len(validations) < 2:
+            return None
+        node_id = validations[place % len(validations)].node_id
+        indices = {v.node_id: v.index for v in self.simulated.validators}
+        return indices[node_id]
+
+    # The receiver of webhooks.
+
+    def do_receive(self, kind: str) -> None:
+        if self.receiver is not None:
+            self.receiver.kind = kind
+
+    # Calls in its process.
+
+    def _call_soon(self, call: Any) -> None:
+        self._process.loop.call_soon(call)
+
+    async def _call(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine in the process of the network, and wait for it."""
+        done = asyncio.Event()
+
+        async def run() -> None:
+            try:
+                await work
+            finally:
+                self._simulation.on_driver(done.set)
+
+        self._call_soon(lambda: self._process.loop.create_task(run()))
+        await done.wait()
