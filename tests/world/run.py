@@ -15,7 +15,7 @@ from tests.world.scenario import Scenario
 from tests.world.simulation import START_S, Simulation
 from tests.world.stage import Stage
 
-_RUNS_PER_COLLECTION: Final = 4
+_RUNS_PER_COLLECTION: Final = 10
 _runs = 0
 
 
