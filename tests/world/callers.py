@@ -98,6 +98,7 @@ class Callers:
         """Send a request, and record its answer."""
         self.asks.append(ask)
         ask.daemon_at_start = daemon.changes
+        ask.daemon_age_s = self._simulation.now - daemon.changed_at
         ask.had_daemon = daemon.ready.is_set() and not daemon.is_stopping
         try:
             async with asyncio.timeout(leaves_after_s):
@@ -116,6 +117,8 @@ class Callers:
         finally:
             ask.ended_at, ask.daemon_at_end = self._simulation.now, daemon.changes
             ask.last_height = self._network.simulated.state.heights.current
+            ask.c_chain_height = self._network.c_chain_height()
+            ask.block_age_s = ask.started_at - self._network.last_block_at
             self._simulation.note(f"ask {ask.number} of message {ask.place}: {ask.describe()}")
 
     # The operator.

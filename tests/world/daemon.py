@@ -17,10 +17,12 @@ from msgspec.structs import replace
 from tests.disks.disk import Operation, SimulatedDisk
 from tests.integration.daemon import build_config
 from tests.world import install
+from tests.world.index_process import IndexProcess
 from tests.world.network import Link
 from tests.world.network_process import NetworkProcess
 from tests.world.scenario import Setup
 from tests.world.simulation import Process, Simulation
+from warpseal.config.keys import Config
 from warpseal.daemon.app import serve
 
 TOKEN: Final = "the-token-of-the-operator"
@@ -38,6 +40,7 @@ class SimulatedDaemon:
     slowest_threads_s: longest mean time for which a job has waited for its thread.
     power_cuts: times of power cuts.
     disk_failures: times at which the disk began to fail and was mended.
+    has_had_wrong_clock: whether its clock was wrong at some time.
     """
 
     def __init__(
@@ -62,8 +65,12 @@ class SimulatedDaemon:
         self.slowest_threads_s = setup.thread_ms / 1000
         self.power_cuts: list[float] = []
         self.disk_failures: list[tuple[float, float]] = []
+        self.has_had_wrong_clock = False
         self._starts = 0
         self._is_wanted = True
+        self._index: IndexProcess | None = None
+        if setup.set_source:
+            self._index = IndexProcess(simulation, self._build_config)
         self._disk = SimulatedDisk(folder) if setup.has_disk else None
         if self._disk is not None:
             self._disk.__enter__()
@@ -81,6 +88,8 @@ class SimulatedDaemon:
     async def supervise(self) -> None:
         """Start it again for ever when it ended by itself, as its supervisor does."""
         while True:
+            if self._index is not None:
+                self._index.start()
             await asyncio.sleep(_RETRY_S)
             if self._is_wanted and self.process is not None and not self.is_alive:
                 self._simulation.reach("started again by the supervisor")
@@ -125,6 +134,14 @@ class SimulatedDaemon:
         self._on_change()
         self.process = process = simulation.process(f"daemon {self.letter}{self._starts}")
         process.thread_delay_s = setup.thread_ms / 1000
+
+        def announce(api_url: str, metrics_url: str) -> None:
+            simulation.on_driver(lambda: self._on_ready(process, api_url))
+
+        process.start(serve(self._build_config(), announce))
+
+    def _build_config(self) -> Config:
+        """Return the configuration of the daemon and of its index process."""
         nodes = [
             {"base-url": f"http://127.0.0.1:{self._network.node_port(place)}"}
             for place in range(len(self._network.simulated.nodes))
@@ -132,20 +149,27 @@ class SimulatedDaemon:
         keys: dict[str, Any] = {
             "p-chain-api": nodes,
             "info-api": nodes,
-            "p-chain-quorum": setup.node_quorum,
+            "p-chain-quorum": self._setup.node_quorum,
             "admin-token": TOKEN,
         }
-        if not setup.has_store:
+        if not self._setup.has_store:
             keys["store-url"] = "off"
         if self._network.receiver is not None:
             keys["webhook-allowed-hosts"] = [self._network.receiver.host]
+        if self._setup.set_source:
+            genesis_file = self._folder / "genesis"
+            genesis_file.write_bytes(self._network.simulated.state.ledger.genesis)
+            keys |= {
+                "index-chains": ["p"],
+                "genesis-file": str(genesis_file),
+                "validator-sets": self._setup.set_source,
+            }
         config = build_config(self._network.simulated, self._folder, keys)
-        config = replace(config, api=replace(config.api, grace_period_s=2.0))
+        return replace(config, api=replace(config.api, grace_period_s=2.0))
 
-        def announce(api_url: str, metrics_url: str) -> None:
-            simulation.on_driver(lambda: self._on_ready(process, api_url))
-
-        process.start(serve(config, announce))
+    def do_kill_index(self) -> None:
+        if self._index is not None:
+            self._index.kill()
 
     def _on_ready(self, process: Process, api_url: str) -> None:
         if process is self.process:
@@ -203,6 +227,7 @@ class SimulatedDaemon:
     def do_set_clock(self, offset_s: float) -> None:
         if self.process is not None:
             self.process.clock_offset_s = offset_s
+            self.has_had_wrong_clock |= bool(offset_s)
 
     def do_slow_threads(self, mean_ms: float) -> None:
         if self.process is not None:
@@ -212,12 +237,14 @@ class SimulatedDaemon:
     # Its links.
 
     async def do_cut_validator(self, index: int, seconds: float) -> None:
+        self._network.disturb(index)
         await self._cut(self._validator_links(index), seconds)
 
     async def do_cut_node(self, place: int, seconds: float) -> None:
         await self._cut(self._links_to(self._network.simulated.nodes[place].port), seconds)
 
     async def do_half_open(self, index: int, seconds: float) -> None:
+        self._network.disturb(index)
         links = self._validator_links(index)
         for link in links:
             link.is_half_open = True

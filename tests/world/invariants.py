@@ -28,6 +28,11 @@ _MAX_TASKS_AT_REST: Final = 80
 _BLAME: Final = frozenset(("bad_signature", "malformed_answer", "empty_answer"))
 _NODE_CODES: Final = frozenset(("node_unavailable", "nodes_disagree", "no_validators"))
 _ENOUGH_S: Final = 2.0
+_CALM_TIMEOUT_S: Final = 10.0
+_CALM_THREADS_S: Final = 0.02
+_CALM_DAEMON_S: Final = 10.0
+# A daemon reads heights and epochs every few seconds.
+_KNOWN_BLOCK_S: Final = 10.0
 _CODES: Final = frozenset(
     (
         *("quorum_not_reached", "quorum_impossible", "node_unavailable", "nodes_disagree"),
@@ -48,6 +53,7 @@ def check(stage: Stage) -> None:
         if ask.is_signed:
             _check_signed(stage, ask)
             _check_not_blocked(stage, ask)
+            _check_verifies_now(stage, ask)
     _check_recovery(stage)
     _check_durable(stage)
     _check_events(stage)
@@ -82,6 +88,35 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
         require(ask.place in stage.callers.blocked_places, f"{name} without a block")
     if ask.reply.code in ("quorum_not_reached", "quorum_impossible"):
         _check_reasons(stage, ask)
+        if _is_calm(stage, ask):
+            _check_reached(stage, ask)
+
+
+def _is_calm(stage: Stage, ask: Ask) -> bool:
+    """Return whether only validators that are `disturbed` may miss a request."""
+    has_time = ask.timeout_s >= _CALM_TIMEOUT_S and stage.slowest_threads_s <= _CALM_THREADS_S
+    has_daemon = ask.daemon_age_s >= _CALM_DAEMON_S and ask.daemon_at_start == ask.daemon_at_end
+    has_wrong_clock = any(daemon.has_had_wrong_clock for daemon in stage.daemons)
+    is_world_calm = not stage.network.has_node_failures and not has_wrong_clock
+    return ask.height is None and has_time and has_daemon and is_world_calm
+
+
+def _check_reached(stage: Stage, ask: Ask) -> None:
+    """A quorum that is connected and willing is reached; only disturbed validators are missing."""
+    assert ask.reply is not None
+    indices = {validator.name: validator.index for validator in stage.network.simulated.validators}
+    detail = ask.reply.body["detail"]
+    willing = int(detail["signedWeight"])
+    for validator in detail["validators"]:
+        if not stage.network.disturbed & {indices[name] for name in validator["nodeIds"]}:
+            willing += int(validator["weight"])
+            is_true = validator["reason"] == "not_asked"
+            require(is_true, f"ask {ask.number}: an undisturbed validator is missing: {validator}")
+    stage.simulation.reach("a missed quorum whose validators were all judged")
+    require(
+        willing < int(detail["requiredWeight"]),
+        f"ask {ask.number}: enough validators were connected and willing: {ask.describe()}",
+    )
 
 
 def _check_reasons(stage: Stage, ask: Ask) -> None:
@@ -125,6 +160,27 @@ def _check_signed(stage: Stage, ask: Ask) -> None:
             return
         refusal = refusal or delivery.reason
     raise SimulationError(f"ask {ask.number} does not verify: {refusal}")
+
+
+def _check_verifies_now(stage: Stage, ask: Ask) -> None:
+    """`verifiesNow` is true exactly if the next block of the destination takes the signature."""
+    assert ask.reply is not None
+    report = ask.reply.body.get("report")
+    # A block that came meanwhile may not be known to the daemon yet.
+    if report is None or "verifiesNow" not in report or ask.block_age_s < _KNOWN_BLOCK_S:
+        return
+    if stage.network.has_node_failures:
+        return
+    raw = bytes.fromhex(ask.reply.body["signedMessage"].removeprefix("0x"))
+    subnet = SubnetID(parse_id(report["signingSubnetId"]))
+    delivery = verify_for_set(
+        stage.network.simulated.state, ReceivedMessage.parse(raw), subnet, ask.c_chain_height, 67
+    )
+    stage.simulation.reach(f"verifiesNow was judged, {report['verifiesNow']}")
+    require(
+        delivery.accepted == report["verifiesNow"],
+        f"ask {ask.number}: verifiesNow is {report['verifiesNow']}, but {delivery}",
+    )
 
 
 def _check_not_blocked(stage: Stage, ask: Ask) -> None:

@@ -14,9 +14,10 @@ from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.node_behaviours import NodeBehaviour, parse_node_behaviour
 from warpseal_simnet.plan import L1Plan, Plan
 from warpseal_simnet.rpc import Outage, OutageKind
-from warpseal_simnet.values import SimMessage
+from warpseal_simnet.values import ChainKind, SimMessage
 
 _HONEST: Final = NodeBehaviour()
+_MIN_BLOCK_S: Final = 1.0
 _ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
 
 
@@ -25,6 +26,8 @@ class NetworkProcess:
 
     simulated: the network itself.
     lied: words of validators that were not honest at some time.
+    disturbed: validators that could not sign, or not be reached, at some time.
+    last_block_at: when the P-Chain got its last block.
     has_node_failures: whether too few honest nodes have answered at some time.
     """
 
@@ -35,6 +38,8 @@ class NetworkProcess:
         self.simulated: SimulatedNetwork
         self.receiver: Receiver | None = None
         self.lied: dict[int, list[str]] = {}
+        self.disturbed: set[int] = set()
+        self.last_block_at = simulation.now
         self.has_node_failures = False
         self._messages: list[SimMessage]
         self._stopped: set[int] = set()
@@ -55,6 +60,8 @@ class NetworkProcess:
             seed=self._scenario.seed % 5,
             messages=setup.messages,
             nodes=setup.nodes,
+            epoch_blocks=setup.epoch_blocks,
+            epoch_s=setup.epoch_s,
         )
         started = asyncio.Event()
 
@@ -115,16 +122,22 @@ class NetworkProcess:
                 self.simulated.set_balance(l1, validator.index, 10**9)
         self.simulated.advance(1)
 
+    def disturb(self, index: int) -> None:
+        """Note that a validator cannot be reached for a while."""
+        self.disturbed.add(index % len(self.simulated.validators))
+
     # Validators.
 
     def do_behave(self, index: int, words: str) -> None:
         index %= len(self.simulated.validators)
+        self.disturbed.add(index)
         self.lied.setdefault(index, []).append(words)
         self.simulated.set_behaviour(index, words)
 
     def do_stop_validator(self, index: int) -> None:
         index %= len(self.simulated.validators)
         if index not in self._stopped:
+            self.disturbed.add(index)
             self._stopped.add(index)
             self._call_soon(lambda: self.simulated.stop_validator(index))
 
@@ -135,7 +148,9 @@ class NetworkProcess:
             await self._call(self.simulated.start_validator(index, moved=bool(moved)))
 
     def do_disconnect(self, index: int) -> None:
-        self._call_soon(lambda: self.simulated.disconnect(index % len(self.simulated.validators)))
+        index %= len(self.simulated.validators)
+        self.disturbed.add(index)
+        self._call_soon(lambda: self.simulated.disconnect(index))
 
     # Nodes.
 
@@ -183,17 +198,23 @@ class NetworkProcess:
     # The chain.
 
     def do_advance(self, blocks: int) -> None:
-        self.simulated.advance(blocks)
+        # A proposer waits a second after the block before.
+        if self._simulation.now - self.last_block_at >= _MIN_BLOCK_S:
+            self.simulated.advance(blocks)
+            self._note_block()
 
     def do_change_weight(self, place: int, weight: int) -> None:
         index = self._l1_member(place)
         if index is not None:
             self.simulated.change_weight(self._l1(), index, weight)
+            self._note_block()
 
     def do_set_balance(self, place: int, balance: int) -> None:
         index = self._l1_member(place)
         if index is not None:
+            self.disturbed.add(index)
             self.simulated.set_balance(self._l1(), index, balance)
+            self._note_block()
 
     def do_register(self, weight: int) -> None:
         l1 = self._l1()
@@ -206,7 +227,23 @@ class NetworkProcess:
             if l1 in validator.subnets and validator.node_id not in present
         ]
         if spare:
+            # No daemon is connected to it yet.
+            self.disturbed.add(spare[0])
             self.simulated.p_chain.register(l1, spare[0], weight=weight)
+            self._note_block()
+
+    def c_chain_height(self) -> int:
+        """Return the height at which the next block of the C-Chain verifies messages."""
+        state = self.simulated.state
+        chain_id = next(
+            chain.chain_id
+            for chain in state.chains.values()
+            if chain.kind is ChainKind.EVM and chain.subnet_id == PRIMARY_NETWORK
+        )
+        return state.proposervm[chain_id].verifying_height
+
+    def _note_block(self) -> None:
+        self.last_block_at = self._simulation.now
 
     def _l1(self) -> Any:
         subnets = [s for s in self.simulated.subnets if s.subnet_id != PRIMARY_NETWORK]

@@ -28,7 +28,10 @@ class Ask:
     daemon: letter of the daemon that was asked.
     height: height of the P-Chain that the caller named.
     daemon_at_start: number of the daemon's changes when it began; daemon_at_end: when it ended.
+    daemon_age_s: time for which the daemon had run undisturbed when it began.
     last_height: height of the P-Chain when the answer came.
+    c_chain_height: height at which the next block of the C-Chain verified messages then.
+    block_age_s: time from the last block of the P-Chain to the request; negative if one came later.
     """
 
     number: int
@@ -47,6 +50,9 @@ class Ask:
     daemon_at_start: int = 0
     daemon_at_end: int = 0
     had_daemon: bool = False
+    daemon_age_s: float = 0.0
+    c_chain_height: int = 0
+    block_age_s: float = 0.0
     is_of_tx: bool = False
 
     @property

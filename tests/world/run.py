@@ -38,8 +38,6 @@ def run_scenario(scenario: Scenario) -> Outcome:
     # The destructors of what killed processes leave raise errors without use.
     sys.unraisablehook = lambda _: None
     try:
-        # A collection in the middle would run such destructors at an instant that no seed decides.
-        gc.disable()
         outcome = _run(scenario)
         _runs += 1
         if _runs % _RUNS_PER_COLLECTION == 0:

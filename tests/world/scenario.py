@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
 
-LENGTHS_S: Final = (1.0, 1.0, 2.0, 2.0, 4.0, 10.0, 30.0)
+LENGTHS_S: Final = (1.0, 1.0, 2.0, 2.0, 4.0, 10.0, 30.0, 60.0)
 _LIES: Final = (
     *("silent", "refuse=6/later", "refuse=1/no", "wrong", "stolen", "garbage", "notapoint"),
     *("short", "long", "empty", "truncated", "oversized", "drop", "after=3s", "slow=20s"),
@@ -28,6 +28,8 @@ class Setup(NamedTuple):
 
     l1: weights of an L1 of its own, divided by slashes; empty for none.
     has_disk: whether the store is on a disk that can fail and lose power.
+    set_source: value of `validator-sets`, if a process indexes the P-Chain; else empty.
+    epoch_blocks, epoch_s: as in `Plan`.
     messages: number of messages of each chain.
     delay_ms: shortest time of one way to a validator; jitter_ms: mean of what comes on top.
     thread_ms: mean time that a job waits for its thread.
@@ -45,6 +47,9 @@ class Setup(NamedTuple):
     has_store: bool
     has_webhook: bool = False
     has_disk: bool = False
+    set_source: str = ""
+    epoch_blocks: int = 5
+    epoch_s: int = 0
 
 
 class Action(NamedTuple):
@@ -114,6 +119,7 @@ def _draw_setup(rng: Random) -> Setup:
         validators = rng.randint(50, 200)
     l1_weights = [str(rng.choice((1, 10, 100, 1000))) for _ in range(rng.randint(1, 6))]
     nodes = rng.choice((1, 1, 2, 3, 4))
+    has_disk, has_index = rng.random() < 0.4, rng.random() < 0.4
     return Setup(
         validators,
         rng.choice(("equal:2000000000000", "equal:2000000000000", "zipf:8000000000000")),
@@ -126,7 +132,11 @@ def _draw_setup(rng: Random) -> Setup:
         rng.choice((0.01, 0.2, 2.0, 20.0)),
         rng.random() < 0.9,
         rng.random() < 0.4,
-        rng.random() < 0.4,
+        has_disk,
+        # A disk is used by one process only.
+        rng.choice(("node", "both", "index")) if has_index and not has_disk else "",
+        rng.choice((5, 5, 1, 2, 0)),
+        rng.choice((0, 0, 10, 60)),
     )
 
 
@@ -154,7 +164,7 @@ def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
         _lie, _lie, _stop_validator, _disconnect, _cut, _half_open, _node_down, _node_lie,
         _node_outage, _node_lag, _kill, _kill, _restart, _blocks, _blocks, _weight, _balance,
         _clock, _threads, _signing_block, _register, _register, _receiver,
-        _disk, _disk, _cut_power,
+        _disk, _disk, _cut_power, _kill_index,
     ]  # fmt: skip
     kinds = rng.sample(draws, rng.randint(1, 5))
     actions = []
@@ -251,12 +261,16 @@ def _kill(rng: Random, setup: Setup, at_s: float) -> list[Action]:
     ]
 
 
+def _kill_index(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    return [Action(at_s, "kill_index")]
+
+
 def _restart(rng: Random, setup: Setup, at_s: float) -> list[Action]:
     return [Action(at_s, "terminate"), Action(at_s + rng.uniform(0, 3), "start")]
 
 
 def _blocks(rng: Random, setup: Setup, at_s: float) -> list[Action]:
-    interval_s = rng.choice((0.1, 2.0))
+    interval_s = rng.choice((1.0, 2.0))
     return [
         Action(at_s + place * interval_s, "advance", (1,)) for place in range(rng.randint(1, 20))
     ]

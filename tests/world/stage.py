@@ -26,6 +26,7 @@ _AFTER_LAST_S: Final = 1.0
 _RECOVERY_S: Final = 900.0
 _REST_S: Final = 8.0
 _RETRY_S: Final = 1.0
+_HEIGHT_S: Final = 5.0
 
 
 class Stage:
@@ -151,6 +152,8 @@ class Stage:
         self._tasks.clear()
         self.network.do_receive("200")
         self.network.fund_validators()
+        # The daemons read the height at which they can sign.
+        await asyncio.sleep(_HEIGHT_S)
         for daemon in self.daemons:
             daemon.recover()
         for place in list(self.callers.blocks):
