@@ -162,10 +162,17 @@ class SimulatedDaemon:
             keys |= {
                 "index-chains": ["p"],
                 "genesis-file": str(genesis_file),
-                "validator-sets": self._setup.set_source,
             }
+            if self._setup.set_source != "default":
+                keys["validator-sets"] = self._setup.set_source
         config = build_config(self._network.simulated, self._folder, keys)
         return replace(config, api=replace(config.api, grace_period_s=2.0))
+
+    @property
+    def index_age_s(self) -> float:
+        """Return for how long the index process has run."""
+        started_at = self._index.started_at if self._index is not None else 0.0
+        return self._simulation.now - started_at
 
     def do_kill_index(self) -> None:
         if self._index is not None:

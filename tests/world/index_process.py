@@ -15,6 +15,7 @@ class IndexProcess:
     """The index process, which its supervisor starts again.
 
     build_config: returns the configuration that it shares with the daemon.
+    started_at: when it started for the last time.
     """
 
     def __init__(self, simulation: Simulation, build_config: Callable[[], Config]) -> None:
@@ -22,6 +23,7 @@ class IndexProcess:
         self._build_config = build_config
         self._process: Process | None = None
         self._starts = 0
+        self.started_at = simulation.now
 
     @property
     def is_alive(self) -> bool:
@@ -33,6 +35,7 @@ class IndexProcess:
         if self.is_alive:
             return
         self._starts += 1
+        self.started_at = self._simulation.now
         self._process = process = self._simulation.process(f"index {self._starts}")
         process.start(self._run())
 

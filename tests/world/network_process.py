@@ -18,6 +18,8 @@ from warpseal_simnet.values import ChainKind, SimMessage
 
 _HONEST: Final = NodeBehaviour()
 _MIN_BLOCK_S: Final = 1.0
+_SET_LIES: Final = ("old-sets=2", "foreign-sets")
+_INDEXED: Final = ("index", "default")
 _ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
 
 
@@ -28,6 +30,7 @@ class NetworkProcess:
     lied: words of validators that were not honest at some time.
     disturbed: validators that could not sign, or not be reached, at some time.
     last_block_at: when the P-Chain got its last block.
+    has_set_lies: whether nodes have given other sets than those of the index.
     has_node_failures: whether too few honest nodes have answered at some time.
     """
 
@@ -40,6 +43,7 @@ class NetworkProcess:
         self.lied: dict[int, list[str]] = {}
         self.disturbed: set[int] = set()
         self.last_block_at = simulation.now
+        self.has_set_lies = False
         self.has_node_failures = False
         self._messages: list[SimMessage]
         self._stopped: set[int] = set()
@@ -174,6 +178,10 @@ class NetworkProcess:
         if words.startswith(_ONE_WORD):
             # No one node's word stops signing, whatever `p-chain-quorum` is.
             is_outvoted = len(liars) == 1
+        elif self._scenario.setup.set_source in _INDEXED and words in _SET_LIES:
+            # The index has the sets of all heights but the newest.
+            is_outvoted = True
+            self.has_set_lies |= bool(words)
         elif words.startswith("forged-proposal"):
             # A second node confirms a leap.
             is_outvoted = len(liars) == 1 and len(nodes) > 1

@@ -20,6 +20,7 @@ _NODE_LIES: Final = (
     *("forged-height=8796093022208", "foreign-conversion", "forged-balance", "foreign-version"),
     *("foreign-upgrade", "foreign-upgrade=0001-01-01T00:00:00Z"),
 )
+_SET_SOURCES: Final = ("node", "both", "index", "default", "default")
 _OUTAGES: Final = ("http-500", "garbage", "hang", "drop", "no-method", "too-many")
 
 
@@ -28,7 +29,8 @@ class Setup(NamedTuple):
 
     l1: weights of an L1 of its own, divided by slashes; empty for none.
     has_disk: whether the store is on a disk that can fail and lose power.
-    set_source: value of `validator-sets`, if a process indexes the P-Chain; else empty.
+    set_source: value of `validator-sets`, or `default` if it is not set, when a process indexes the
+        P-Chain; else empty.
     epoch_blocks, epoch_s: as in `Plan`.
     messages: number of messages of each chain.
     delay_ms: shortest time of one way to a validator; jitter_ms: mean of what comes on top.
@@ -134,7 +136,9 @@ def _draw_setup(rng: Random) -> Setup:
         rng.random() < 0.4,
         has_disk,
         # A disk is used by one process only.
-        rng.choice(("node", "both", "index")) if has_index and not has_disk else "",
+        rng.choice(("node", "both", "index", "default", "default"))
+        if has_index and not has_disk
+        else "",
         rng.choice((5, 5, 1, 2, 0)),
         rng.choice((0, 0, 10, 60)),
     )
@@ -165,6 +169,7 @@ def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
         _node_outage, _node_lag, _kill, _kill, _restart, _blocks, _blocks, _weight, _balance,
         _clock, _threads, _signing_block, _register, _register, _receiver,
         _disk, _disk, _cut_power, _kill_index,
+        _restart_beside_liars,
     ]  # fmt: skip
     kinds = rng.sample(draws, rng.randint(1, 5))
     actions = []
@@ -263,6 +268,27 @@ def _kill(rng: Random, setup: Setup, at_s: float) -> list[Action]:
 
 def _kill_index(rng: Random, setup: Setup, at_s: float) -> list[Action]:
     return [Action(at_s, "kill_index")]
+
+
+def _restart_beside_liars(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Let all nodes lie about validator sets while a daemon with an index starts."""
+    if not setup.set_source:
+        return _restart(rng, setup, at_s)
+    # By then the index has all blocks, if no further one comes.
+    at_s += 12.0
+    start_s = at_s + rng.uniform(0.5, 2)
+    words = rng.choice(("foreign-sets", "old-sets=2"))
+    asks = [
+        Action(start_s + rng.uniform(0, 1), "ask", (20 + place, 0, 0, 10.0, None, ""))
+        for place in range(rng.randint(1, 6))
+    ]
+    return [
+        *(Action(at_s, "node_lie", (place, words)) for place in range(setup.nodes)),
+        Action(at_s, "terminate"),
+        Action(start_s, "start"),
+        *asks,
+        *(Action(start_s + 5, "node_lie", (place, "")) for place in range(setup.nodes)),
+    ]
 
 
 def _restart(rng: Random, setup: Setup, at_s: float) -> list[Action]:

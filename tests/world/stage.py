@@ -156,7 +156,7 @@ class Stage:
         await asyncio.sleep(_HEIGHT_S)
         for daemon in self.daemons:
             daemon.recover()
-        for place in list(self.callers.blocks):
+        for place in sorted(self.callers.blocked_places):
             await self.daemons[0].ready.wait()
             await self.callers.do_unblock(self.daemons[0], place)
         for daemon in self.daemons:
