@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from tests.world.records import Ask, Ending
 from tests.world.stage import Stage
@@ -105,11 +105,10 @@ def _is_calm(stage: Stage, ask: Ask) -> bool:
 def _check_reached(stage: Stage, ask: Ask) -> None:
     """A quorum that is connected and willing is reached; only disturbed validators are missing."""
     assert ask.reply is not None
-    indices = {validator.name: validator.index for validator in stage.network.simulated.validators}
     detail = ask.reply.body["detail"]
     willing = int(detail["signedWeight"])
     for validator in detail["validators"]:
-        if not stage.network.disturbed & {indices[name] for name in validator["nodeIds"]}:
+        if not stage.network.disturbed & _indices(stage, ask, validator):
             willing += int(validator["weight"])
             # A quorum that is out of reach is reported before all have answered.
             is_early = ask.ended_at - ask.started_at < _ANSWERED_S
@@ -126,20 +125,34 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
 def _check_reasons(stage: Stage, ask: Ask) -> None:
     """No validator that was honest all the time is blamed."""
     assert ask.reply is not None
-    indices = {validator.name: validator.index for validator in stage.network.simulated.validators}
     for validator in ask.reply.body["detail"]["validators"]:
         is_blamed = validator["reason"] in _BLAME or "errorCode" in validator
-        liars = stage.network.lied.keys() & {indices[name] for name in validator["nodeIds"]}
+        liars = stage.network.lied.keys() & _indices(stage, ask, validator)
         is_true = not is_blamed or liars or ask.height is not None
         require(is_true, f"ask {ask.number}: an honest validator is blamed: {validator}")
+
+
+def _indices(stage: Stage, ask: Ask, validator: dict[str, Any]) -> set[int]:
+    """Return the places of the nodes of a validator that an error names."""
+    indices = {node.name: node.index for node in stage.network.simulated.validators}
+    unknown = [name for name in validator["nodeIds"] if name not in indices]
+    may_be_foreign = stage.network.has_set_lies and not _is_indexed(ask)
+    require(not unknown or may_be_foreign, f"ask {ask.number} asked {unknown}, which do not exist")
+    return {indices[name] for name in validator["nodeIds"] if name in indices}
+
+
+def _is_indexed(ask: Ask) -> bool:
+    """Return whether the index has the set that a request needs.
+
+    The set of a height that the index lacks comes from the nodes (docs/trust.md).
+    """
+    return min(ask.block_age_s, ask.index_age_s) >= _KNOWN_BLOCK_S
 
 
 def _check_signed(stage: Stage, ask: Ask) -> None:
     """Nothing leaves that does not verify at its height for its quorum."""
     assert ask.reply is not None
-    is_indexed = min(ask.block_age_s, ask.index_age_s) >= _KNOWN_BLOCK_S
-    if stage.network.has_set_lies and not is_indexed:
-        # The set of a height that the index lacks comes from the nodes (docs/trust.md).
+    if stage.network.has_set_lies and not _is_indexed(ask):
         return
     raw = bytes.fromhex(ask.reply.body["signedMessage"].removeprefix("0x"))
     signed_message = ReceivedMessage.parse(raw)

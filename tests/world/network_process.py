@@ -49,6 +49,8 @@ class NetworkProcess:
         self._stopped: set[int] = set()
         # Ports of the nodes that are down.
         self._node_ports: dict[int, int] = {}
+        # A node that is still closing its connections does not start again yet.
+        self._node_locks = [asyncio.Lock() for _ in range(scenario.setup.nodes)]
 
     async def start(self) -> None:
         """Start the network and the receiver."""
@@ -162,13 +164,15 @@ class NetworkProcess:
         node = self.simulated.nodes[place]
         if node.port and place not in self._node_ports:
             self._node_ports[place] = node.port
-            await self._call(node.down())
+            async with self._node_locks[place]:
+                await self._call(node.down())
 
     async def do_node_up(self, place: int) -> None:
         node = self.simulated.nodes[place]
         port = self._node_ports.pop(place, None)
         if port is not None:
-            await self._call(node.start(port))
+            async with self._node_locks[place]:
+                await self._call(node.start(port))
         self._simulation.note_failure()
 
     def do_node_lie(self, place: int, words: str) -> None:

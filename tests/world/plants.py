@@ -10,9 +10,11 @@ from warpseal.aggregation.service import SignatureAggregator
 from warpseal.events.feed import EventFeed
 from warpseal.peers.dial_schedule import DialSchedule
 from warpseal.runtime.single_flight import SingleFlight
+from warpseal.store import writer
 from warpseal.store.archive import Archive
 from warpseal.store.write_queue import AddSignature
 from warpseal.validators.heights import ProposedHeight
+from warpseal.validators.indexed_platform import IndexedPlatform
 
 
 def respond_before_commit() -> None:
@@ -37,6 +39,23 @@ def believe_one_proposed_height() -> None:
         return proposed
 
     ProposedHeight._confirm = confirm  # type: ignore[method-assign]
+
+
+def open_the_index_after_signing() -> None:
+    """The daemon signs for the sets of nodes until it has opened its index, as it once did."""
+    read = IndexedPlatform._read
+
+    async def read_later(self: IndexedPlatform, query: Any) -> Any:
+        now = asyncio.get_running_loop().time()
+        opened_at = vars(self).setdefault("opened_at", now + 2)
+        return await read(self, query) if now >= opened_at else None
+
+    IndexedPlatform._read = read_later  # type: ignore[method-assign]
+
+
+def keep_commits_in_the_log() -> None:
+    """The log of the store is not flushed before SQLite merges it, as it once was."""
+    writer.flush_log = lambda path: None  # type: ignore[attr-defined]
 
 
 def cancel_for_all() -> None:
@@ -96,6 +115,8 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
     for plant in (
         respond_before_commit,
         believe_one_proposed_height,
+        open_the_index_after_signing,
+        keep_commits_in_the_log,
         cancel_for_all,
         forget_to_check_blocks_again,
         miss_commits_before_listening,

@@ -169,7 +169,7 @@ def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
         _node_outage, _node_lag, _kill, _kill, _restart, _blocks, _blocks, _weight, _balance,
         _clock, _threads, _signing_block, _register, _register, _receiver,
         _disk, _disk, _cut_power, _kill_index,
-        _restart_beside_liars,
+        _restart_beside_liars, _block_in_flight,
     ]  # fmt: skip
     kinds = rng.sample(draws, rng.randint(1, 5))
     actions = []
@@ -340,6 +340,19 @@ def _signing_block(rng: Random, setup: Setup, at_s: float) -> list[Action]:
     if rng.random() < 0.7:
         actions.append(Action(at_s + _duration_s(rng), "unblock", (message,)))
     return actions
+
+
+def _block_in_flight(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Block a message while its validators take their time."""
+    message, delay_s = 30 + rng.randrange(3), rng.choice((1, 4))
+    everyone = range(setup.validators)
+    return [
+        *(Action(at_s, "behave", (index, f"slow={delay_s}s")) for index in everyone),
+        Action(at_s, "ask", (message, 0, 0, 10.0, None, "")),
+        Action(at_s + rng.uniform(0.01, delay_s), "block", (message,)),
+        Action(at_s + 8, "unblock", (message,)),
+        *(Action(at_s + 8, "behave", (index, "")) for index in everyone),
+    ]
 
 
 def _register(rng: Random, setup: Setup, at_s: float) -> list[Action]:
