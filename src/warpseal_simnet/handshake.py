@@ -54,11 +54,15 @@ class HandshakePolicy:
     """The expected values of a Handshake.
 
     bls_key: the peer's key if it validates the Primary Network.
+    major: the major number of the receiving node's own version.
+    minimum: the oldest version that the receiving node accepts.
     """
 
     network_id: int
     settings: NodeSettings
     bls_key: bls.PublicKey | None
+    major: int
+    minimum: Version
 
 
 def check_handshake(
@@ -84,7 +88,7 @@ def check_handshake(
             ViolationKind.BLS_SIGNATURE, "ip_bls_sig is not a point of the signature group"
         )
     version = (message.client.major, message.client.minor, message.client.patch)
-    check_version(version, expected.settings)
+    check_version(version, expected.major, expected.minimum)
     if expected.bls_key and not bls.verify_possession(
         expected.bls_key, preimage, message.ip_bls_sig
     ):
@@ -94,9 +98,9 @@ def check_handshake(
     return AcceptedHandshake(version, tracked, message.all_subnets, known_peers, salt, (ip, port))
 
 
-def check_version(version: Version, settings: NodeSettings) -> None:
+def check_version(version: Version, major: int, minimum: Version) -> None:
     """Raise MessageRejected for a version that is too old or of a later major release."""
-    if version[0] > settings.version[0] or version < settings.minimum_version:
+    if version[0] > major or version < minimum:
         raise MessageRejected(ViolationKind.VERSION, "version " + ".".join(map(str, version)))
 
 

@@ -19,7 +19,7 @@ from warpseal_simnet.rpc import BadArgument, Method, Params, RpcError, text_argu
 from warpseal_simnet.settings import CLIENT_NAME, UPGRADE_TIME, NodeSettings
 from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.values import SimChain, SimValidator
-from warpseal_simnet.versions import plugin_version
+from warpseal_simnet.versions import Release, plugin_version
 
 _ACTIVE: Final = "2020-12-05T05:00:00Z"
 _NEVER: Final = "9999-12-01T00:00:00Z"
@@ -70,15 +70,19 @@ class Info:
         settings: NodeSettings,
         node: NodeIdentity,
         listed_nodes: set[NodeID],
+        release: Callable[[], Release],
     ) -> None:
-        """listed_nodes: the validators that info.peers lists."""
+        """Build the responder.
+
+        listed_nodes: the validators that info.peers lists.
+        release: returns the release that the node runs.
+        """
         self._state = state
         self._node = node
         # Shared by all nodes; validators may be added while the network runs.
         self._listed_nodes = listed_nodes
-        self._plugin_version = plugin_version(settings.version)
-        self._version = f"{CLIENT_NAME}/" + ".".join(map(str, settings.version))
-        self._knows_igloo = settings.version >= _FIRST_WITH_IGLOO
+        self._first_release = settings.release
+        self._release = release
 
     def methods(self) -> dict[str, Method]:
         """Return the calls by name."""
@@ -91,7 +95,7 @@ class Info:
             "getBlockchainID": self._blockchain_id,
             "isBootstrapped": self._is_bootstrapped,
             "peers": self._peers,
-            "upgrades": lambda _: _upgrades(self._state, knows_igloo=self._knows_igloo),
+            "upgrades": lambda _: _upgrades(self._state, self._release()),
             "uptime": lambda _: dict(_FULL_UPTIME),
             "acps": lambda _: {"acps": {}},
             "getTxFee": tx_fee,
@@ -118,12 +122,14 @@ class Info:
         return {"ip": "127.0.0.1:9651"}
 
     def _node_version(self, _: Params) -> Any:
+        release = self._release()
+        version = _version_text(release)
         return {
-            "version": self._version,
+            "version": version,
             "databaseVersion": "v1.4.5",
-            "rpcProtocolVersion": str(self._plugin_version),
+            "rpcProtocolVersion": str(plugin_version(release.version)),
             "gitCommit": "",
-            "vmVersions": {"avm": self._version, "evm": "v0.15.4", "platform": self._version},
+            "vmVersions": {"avm": version, "evm": "v0.15.4", "platform": version},
         }
 
     def _blockchain_id(self, params: Params) -> Any:
@@ -157,12 +163,13 @@ class Info:
 
     def _peer(self, validator: SimValidator, seen: str) -> dict[str, Any]:
         assert validator.address is not None
+        release = validator.release or self._first_release
         return {
             "ip": validator.address.endpoint,
             "publicIP": validator.address.endpoint,
             "nodeID": validator.name,
-            "version": self._version,
-            "upgradeTime": UPGRADE_TIME,
+            "version": _version_text(release),
+            "upgradeTime": int(self._state.fork_times.get(release.upgrade, UPGRADE_TIME)),
             "lastSent": seen,
             "lastReceived": seen,
             "observedUptime": "100",
@@ -207,7 +214,11 @@ def choose_listed_peers(
     return set(node_ids if count is None else rng.sample(node_ids, min(count, len(node_ids))))
 
 
-def _upgrades(state: SimState, *, knows_igloo: bool) -> Any:
+def _version_text(release: Release) -> str:
+    return f"{CLIENT_NAME}/{release.text}"
+
+
+def _upgrades(state: SimState, release: Release) -> Any:
     upgrades: dict[str, Any] = {f"{name}Time": _ACTIVE for name in _UPGRADES}
     if state.etna_height:
         # The later upgrades are active since Etna.
@@ -216,8 +227,10 @@ def _upgrades(state: SimState, *, knows_igloo: bool) -> Any:
     rule = state.proposervm[P_CHAIN].rule
     if not rule.blocks:
         upgrades |= {"graniteTime": _NEVER, "heliconTime": _NEVER}
-    if knows_igloo:
+    if release.version >= _FIRST_WITH_IGLOO:
         upgrades["iglooTime"] = _NEVER
+    if release.upgrade in state.fork_times:
+        upgrades[f"{release.upgrade}Time"] = rfc3339(state.fork_times[release.upgrade])
     return upgrades | {
         "apricotPhase4MinPChainHeight": 0,
         "cortinaXChainStopVertexID": id_text(bytes(32)),

@@ -46,6 +46,7 @@ from warpseal_simnet.sent_shares import SentShares
 from warpseal_simnet.signing import LiveSigner, ShareSigner, presign
 from warpseal_simnet.state import SimState
 from warpseal_simnet.values import SimChain, SimMessage, SimSubnet, SimValidator
+from warpseal_simnet.versions import Release
 from warpseal_simnet.violations import Violations
 
 _PRIVATE_HOST: Final = "10.255.255.254"
@@ -340,6 +341,19 @@ class SimulatedNetwork:
         if address is not None:
             signed_at = max(signed_at, address.signed_at + 1)
         await self._place(listener, signed_at)
+
+    async def upgrade_validator(self, index: int, release: Release) -> None:
+        """Restart a validator with another release, at its address."""
+        self.stop_validator(index)
+        self.validators[index].release = release
+        await self.start_validator(index)
+
+    async def upgrade_node(self, place: int, release: Release) -> None:
+        """Restart an RPC node with another release, on its port."""
+        node = self.nodes[place]
+        await node.down()
+        node.release = release
+        await node.up()
 
     def stats(self) -> dict[str, Any]:
         """Return the counters: RPC calls, and connections, requests and responses per validator."""

@@ -17,12 +17,12 @@ from warpseal_simnet.info import Info, NodeIdentity, proposervm_methods
 from warpseal_simnet.listener import LOOPBACK, reserve_port
 from warpseal_simnet.node_behaviours import NodeBehaviour, with_info_lies, with_lies
 from warpseal_simnet.platform import Platform
-from warpseal_simnet.rpc import Method, RpcServer
+from warpseal_simnet.rpc import RpcServer
 from warpseal_simnet.sent_shares import SentShares
 from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.state import SimState, StateAt
 from warpseal_simnet.values import ChainKind, SimChain
-from warpseal_simnet.versions import methods_of
+from warpseal_simnet.versions import lacks
 from warpseal_simnet.violations import Violations
 
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
@@ -49,16 +49,20 @@ class SimNode:
         # The number of blocks by which the node's own chain is behind the tip.
         self.lag = 0
         self.behaviour = NodeBehaviour()
-        self.rpc = RpcServer(node_id_text(identity.identity.node_id))
-        info = Info(view.state, view.settings, identity, view.listed_nodes)
-        self._serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
+        self.release = view.settings.release
+        self.rpc = RpcServer(
+            node_id_text(identity.identity.node_id),
+            lambda method: lacks(self.release.version, method),
+        )
+        info = Info(view.state, view.settings, identity, view.listed_nodes, lambda: self.release)
+        self.rpc.serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
         sources = (
             Platform(view.state, self._current_state),
             Blocks(self._current_state),
             Balances(self._current_state),
         )
         platform = {name: method for source in sources for name, method in source.methods().items()}
-        self._serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
+        self.rpc.serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
         for chain in view.state.chains.values():
             self._serve_chain(chain)
         self._runner: web.AppRunner | None = None
@@ -73,9 +77,6 @@ class SimNode:
     def _current_state(self) -> StateAt:
         return StateAt(self._view.state, self._view.state.heights.current - self.lag)
 
-    def _serve(self, paths: tuple[str, ...], methods: Mapping[str, Method]) -> None:
-        self.rpc.serve(paths, methods_of(self._view.settings.version, methods))
-
     def _serve_chain(self, chain: SimChain) -> None:
         paths = [f"/ext/bc/{name}" for name in (id_text(chain.chain_id), chain.alias) if name]
         if not chain.is_simplex:
@@ -84,11 +85,11 @@ class SimNode:
             )
             self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm)
         if chain.kind is ChainKind.X:
-            self._serve(
+            self.rpc.serve(
                 ("/ext/X", *paths), x_methods(self._view.x_transactions) | x_balance_methods()
             )
         if chain.alias == "C":
-            self._serve(("/ext/C/avax", *(f"{path}/avax" for path in paths)), atomic_methods())
+            self.rpc.serve(("/ext/C/avax", *(f"{path}/avax" for path in paths)), atomic_methods())
         if chain.kind is ChainKind.EVM:
             self.rpc.serve_evm(
                 tuple(f"{path}/rpc" for path in paths), EvmChain(self._view.state, chain).respond

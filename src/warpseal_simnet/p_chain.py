@@ -28,7 +28,7 @@ from warpseal_simnet.destination import (
 from warpseal_simnet.l1_transactions import InitialValidator
 from warpseal_simnet.ledger import Transaction
 from warpseal_simnet.state import SimState
-from warpseal_simnet.tx_builder import Funding
+from warpseal_simnet.tx_builder import Funding, TxDraft
 from warpseal_simnet.tx_executor import (
     RejectedTransaction,
     TxExecutor,
@@ -198,6 +198,12 @@ class PChain:
         return self._do(
             _Step(Transaction("BaseTx", tx_builder.base), lambda: None, lambda: None), later
         )
+
+    def future(self, *, later: bool = False) -> Transaction:
+        """Make a transaction of a type that no release up to 1.15.3 has; it affects no L1."""
+        draft = TxDraft("FutureTx", b"a later release reads this")
+        step = _Step(Transaction(draft.kind, lambda: draft), lambda: None, lambda: None)
+        return self._do(step, later)
 
     def accept(self, *transactions: Transaction) -> int:
         """Put issued transactions into one block, in this order; return its height.

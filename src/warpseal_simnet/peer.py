@@ -93,6 +93,8 @@ class PeerSession:
         self._validator = validator
         self._leaf = leaf
         self._context = context
+        # An upgrade restarts the node, so that its sessions end.
+        self._release = validator.release or context.settings.release
         self._transport = transport
         self._frames = FrameReader()
         self._handshake_seen: AcceptedHandshake | None = None
@@ -209,7 +211,11 @@ class PeerSession:
             raise MessageRejected(ViolationKind.SECOND_HANDSHAKE, "a second handshake")
         state = self._context.state
         expected = HandshakePolicy(
-            state.network_id, self._context.settings, state.primary_key(self._leaf.node_id)
+            state.network_id,
+            self._context.settings,
+            state.primary_key(self._leaf.node_id),
+            self._release.version[0],
+            state.minimum_version(self._release),
         )
         self._handshake_seen = handshake = check_handshake(message, self._leaf, expected)
         claims = self._context.gossip.claims_for(
@@ -251,7 +257,8 @@ class PeerSession:
     def _tick(self) -> None:
         if self.is_finished and self._handshake_seen is not None:
             try:
-                check_version(self._handshake_seen.version, self._context.settings)
+                minimum = self._context.state.minimum_version(self._release)
+                check_version(self._handshake_seen.version, self._release.version[0], minimum)
             except MessageRejected as refused:
                 self.report_violation(refused.kind, refused.detail, close=True)
                 return
@@ -277,13 +284,14 @@ class PeerSession:
     def _own_handshake(self) -> bytes:
         address = self._validator.address
         assert address is not None, "a validator listens before it is connected to"
-        major, minor, patch = self._context.settings.version
+        major, minor, patch = self._release.version
+        fork_times = self._context.state.fork_times
         handshake = p2p.Handshake(
             network_id=self._context.state.network_id,
             my_time=int(self._context.settings.clock()),
             ip_addr=address.wire_ip,
             ip_port=address.port,
-            upgrade_time=UPGRADE_TIME,
+            upgrade_time=int(fork_times.get(self._release.upgrade, UPGRADE_TIME)),
             ip_signing_time=address.signed_at,
             ip_node_id_sig=address.signature,
             tracked_subnets=sorted(self._validator.subnets),

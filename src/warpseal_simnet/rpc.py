@@ -70,8 +70,10 @@ class Outage:
 class RpcServer:
     """The methods of one node by path, with counters of calls and simulated outages."""
 
-    def __init__(self, node_id: str) -> None:
+    def __init__(self, node_id: str, lacks: Callable[[str], bool]) -> None:
+        """lacks: returns whether the node's release no longer has a method."""
         self._node_id = node_id
+        self._lacks = lacks
         self._methods: dict[str, dict[str, Method]] = {}
         self._evm: dict[str, EvmHandler] = {}
         # Base paths of chains that the node does not run.
@@ -163,7 +165,7 @@ class RpcServer:
         if function[:1].isupper():
             raise RpcError("method must start with a non-uppercase letter")
         methods = self._methods[path]
-        if name in methods:
+        if name in methods and not self._lacks(name):
             return methods[name]
         is_service = any(other.startswith(service + ".") for other in methods)
         raise RpcError(_not_found_text("method" if is_service else "service", name))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from warpseal_simnet.versions import NEWEST_VERSION, Version
+from warpseal_simnet.versions import NEWEST_VERSION, Release, Version
 
 CLIENT_NAME: Final = "avalanchego"
 # The upgrade time is informational; this is the value of nodes of local networks.
@@ -16,7 +16,8 @@ UPGRADE_TIME: Final = 1607144400
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """The limits and the version of all nodes. Times are in seconds, sizes in bytes.
+    """The limits of all nodes, and the version that they run at first. Times are in seconds, sizes
+    in bytes.
 
     clock: a function that returns unix seconds.
     """
@@ -39,3 +40,8 @@ class NodeSettings:
     forget_request_s: float = 10.0
     # This many pings in a row without a pong are a violation; nodes do not check this.
     unanswered_pings: int = 4
+
+    @property
+    def release(self) -> Release:
+        """The release that validators and nodes run at first."""
+        return Release(self.version, self.minimum_version)

@@ -39,6 +39,7 @@ from warpseal_simnet.values import (
     SimSubnet,
     SimValidator,
 )
+from warpseal_simnet.versions import Release, Version
 from warpseal_simnet.warp_config import DEFAULT_RULE, WarpConfig
 
 
@@ -83,6 +84,8 @@ class SimState:
         # Unix seconds of upgrades that nodes know in addition, or at another time than usual, by
         # name.
         self.upgrades: dict[str, float] = {}
+        # Unix seconds of the upgrades that only releases with them know, by name.
+        self.fork_times: dict[str, float] = {}
         self.history = SetHistory()
         self.validation_history = ValidationHistory()
         self.messages: list[SimMessage] = []
@@ -130,6 +133,12 @@ class SimState:
     def by_node(self, node_id: NodeID) -> SimValidator | None:
         """Return the validator of a NodeID."""
         return self._by_node.get(node_id)
+
+    def minimum_version(self, release: Release) -> Version:
+        """Return the oldest version of a peer that a release accepts now."""
+        fork_s = self.fork_times.get(release.upgrade)
+        has_passed = fork_s is not None and self.clock() >= fork_s
+        return release.minimum_after if has_passed else release.minimum
 
     def chains_of(self, subnet_id: SubnetID) -> tuple[ChainID, ...]:
         """Return the chains that a subnet validates."""

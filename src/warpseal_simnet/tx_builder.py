@@ -20,6 +20,7 @@ OWNER: Final = bytes.fromhex("3cb7d3842e8cee6a0ebd09f1fe884f6861e1b29c")
 EVM_VM: Final = b"subnetevm".ljust(32, b"\x00")
 FEE_NAVAX: Final = 10_000
 
+# 43 is the first id that no release up to 1.15.3 has.
 _TYPES: Final = {
     "CreateChainTx": 15,
     "CreateSubnetTx": 16,
@@ -29,6 +30,7 @@ _TYPES: Final = {
     "SetL1ValidatorWeightTx": 37,
     "IncreaseL1ValidatorBalanceTx": 38,
     "DisableL1ValidatorTx": 39,
+    "FutureTx": 43,
 }
 _ADD_VALIDATOR: Final = 25
 _NO_SIGNER: Final = 27

@@ -13,6 +13,7 @@ from warpseal.warp.message import UnsignedMessage
 from warpseal_simnet.addresses import SignedAddress
 from warpseal_simnet.behaviours import Behaviour
 from warpseal_simnet.identity import Identity
+from warpseal_simnet.versions import Release
 
 # Nodes remember 500 signatures; more entries only save work of the simulation.
 _MAX_MESSAGES: Final = 4096
@@ -103,6 +104,7 @@ class SimValidator:
     bls_key: the registered key, 48 bytes.
     subnets: the tracked subnets besides the Primary Network.
     chains: the chains that the node runs.
+    release: the release that the node runs; None for the first one of the network.
     """
 
     index: int
@@ -112,6 +114,7 @@ class SimValidator:
     subnets: frozenset[SubnetID] = frozenset()
     chains: set[ChainID] = field(default_factory=set)
     behaviour: Behaviour = field(default_factory=Behaviour)
+    release: Release | None = None
     address: SignedAddress | None = None
     counts: Counts = field(default_factory=Counts)
     presigned: dict[MessageID, bytes] = field(default_factory=dict)

@@ -7,9 +7,8 @@ methods that log "deprecated API called".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
-
-from warpseal_simnet.rpc import Method
 
 Version = tuple[int, int, int]
 
@@ -45,14 +44,29 @@ _REMOVED_IN: Final[Mapping[str, Version]] = {
 _PLUGIN_VERSIONS: Final = (((1, 15, 2), 47), ((1, 15, 0), 46), ((1, 14, 2), 45), ((1, 14, 0), 44))
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release that a validator or a node runs.
+
+    minimum: the oldest version of a peer that it accepts (avalanchego `version/compatibility.go`).
+    upgrade: name of the upgrade that it brings, whose time is in `SimState.fork_times`; "": none.
+    minimum_after: the oldest version of a peer that it accepts from that time on.
+    """
+
+    version: Version
+    minimum: Version
+    upgrade: str = ""
+    minimum_after: Version = (0, 0, 0)
+
+    @property
+    def text(self) -> str:
+        """The version as nodes write it, such as 1.15.3."""
+        return ".".join(map(str, self.version))
+
+
 def lacks(version: Version, method: str) -> bool:
     """Return whether a version no longer has a method."""
     return method in _REMOVED_IN and version >= _REMOVED_IN[method]
-
-
-def methods_of(version: Version, methods: Mapping[str, Method]) -> dict[str, Method]:
-    """Return the methods that a version has. The server refuses all others as unknown."""
-    return {name: method for name, method in methods.items() if not lacks(version, name)}
 
 
 def plugin_version(version: Version) -> int:

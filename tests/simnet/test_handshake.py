@@ -4,6 +4,8 @@ refused.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simnet.sessions import (
@@ -165,11 +167,15 @@ def test_a_primary_network_validator_must_prove_its_registered_key() -> None:
     other = bls.derive_public_key(bls.generate_secret(bytes([1]) * 32))
     message = hello(NETWORK).handshake
     own = HandshakePolicy(
-        NETWORK, NodeSettings(clock=Clock()), bls.derive_public_key(CLIENT.bls_secret)
+        NETWORK,
+        NodeSettings(clock=Clock()),
+        bls.derive_public_key(CLIENT.bls_secret),
+        1,
+        (1, 14, 0),
     )
     assert check_handshake(message, CLIENT.leaf, own).version == (1, 15, 0)
     with pytest.raises(MessageRejected) as error:
-        check_handshake(message, CLIENT.leaf, HandshakePolicy(NETWORK, own.settings, other))
+        check_handshake(message, CLIENT.leaf, replace(own, bls_key=other))
     assert error.value.kind is ViolationKind.BLS_PROOF
 
 
@@ -205,7 +211,7 @@ def test_the_own_handshake_has_the_content_of_a_nodes() -> None:
     assert check_handshake(
         handshake,
         line.validator.identity.leaf,
-        HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key),
+        HandshakePolicy(NETWORK, NodeSettings(clock=Clock()), key, 1, (1, 14, 0)),
     )
     assert handshake.HasField("known_peers")
     assert len(handshake.known_peers.salt) == 32
