@@ -15,8 +15,10 @@ from warpseal_simnet.node_behaviours import NodeBehaviour, parse_node_behaviour
 from warpseal_simnet.plan import L1Plan, Plan
 from warpseal_simnet.rpc import Outage, OutageKind
 from warpseal_simnet.values import ChainKind, SimMessage
+from warpseal_simnet.versions import Release
 
 _HONEST: Final = NodeBehaviour()
+_NEXT: Final = Release((1, 16, 0), (1, 15, 0), "igloo", (1, 16, 0))
 _MIN_BLOCK_S: Final = 1.0
 _SET_LIES: Final = ("old-sets=2", "foreign-sets")
 _INDEXED: Final = ("index", "default")
@@ -118,6 +120,7 @@ class NetworkProcess:
             node.rpc.outages.clear()
             node.behaviour, node.lag = parse_node_behaviour(""), 0
             await self.do_node_up(place)
+        await self._end_upgrade()
 
     def fund_validators(self) -> None:
         """Let the validators of the L1 that ran out of balance sign again."""
@@ -157,6 +160,39 @@ class NetworkProcess:
         index %= len(self.simulated.validators)
         self.disturbed.add(index)
         self._call_soon(lambda: self.simulated.disconnect(index))
+
+    # The upgrade to the next release.
+
+    def do_schedule_fork(self, seconds: float) -> None:
+        """Let the next release refuse older ones from a time on."""
+        self.simulated.state.fork_times[_NEXT.upgrade] = self._process.unix_time() + seconds
+        self.disturbed.update(range(len(self.simulated.validators)))
+
+    async def do_upgrade_validator(self, index: int) -> None:
+        index %= len(self.simulated.validators)
+        if index not in self._stopped and self.simulated.validators[index].release != _NEXT:
+            self.disturbed.add(index)
+            await self._call(self.simulated.upgrade_validator(index, _NEXT))
+
+    async def do_upgrade_node(self, place: int) -> None:
+        async with self._node_locks[place]:
+            if place not in self._node_ports and self.simulated.nodes[place].release != _NEXT:
+                await self._call(self.simulated.upgrade_node(place, _NEXT))
+
+    def do_future_transaction(self) -> None:
+        """Accept a transaction of a type that the daemon does not know."""
+        self.simulated.p_chain.future()
+        self._note_block()
+
+    async def _end_upgrade(self) -> None:
+        """Let everyone run the next release once it may refuse older ones."""
+        if not self.simulated.state.fork_times:
+            return
+        for index in range(len(self.simulated.validators)):
+            await self.do_upgrade_validator(index)
+        for place in range(len(self.simulated.nodes)):
+            await self.do_upgrade_node(place)
+        self._simulation.reach("the network runs the next release")
 
     # Nodes.
 

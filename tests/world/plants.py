@@ -9,6 +9,7 @@ from typing import Any, Final
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.events.feed import EventFeed
 from warpseal.peers.dial_schedule import DialSchedule
+from warpseal.protocol.handshake import AdvertisedVersion
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store import writer
 from warpseal.store.archive import Archive
@@ -56,6 +57,11 @@ def open_the_index_after_signing() -> None:
 def keep_commits_in_the_log() -> None:
     """The log of the store is not flushed before SQLite merges it, as it once was."""
     writer.flush_log = lambda path: None  # type: ignore[attr-defined]
+
+
+def advertise_the_tested_version() -> None:
+    """The daemon advertises the release that it was tested with, whoever refuses it."""
+    AdvertisedVersion.update = lambda self: False  # type: ignore[method-assign]
 
 
 def cancel_for_all() -> None:
@@ -117,6 +123,7 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         believe_one_proposed_height,
         open_the_index_after_signing,
         keep_commits_in_the_log,
+        advertise_the_tested_version,
         cancel_for_all,
         forget_to_check_blocks_again,
         miss_commits_before_listening,

@@ -169,7 +169,7 @@ def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
         _node_outage, _node_lag, _kill, _kill, _restart, _blocks, _blocks, _weight, _balance,
         _clock, _threads, _signing_block, _register, _register, _receiver,
         _disk, _disk, _cut_power, _kill_index,
-        _restart_beside_liars, _block_in_flight,
+        _restart_beside_liars, _block_in_flight, _upgrade,
     ]  # fmt: skip
     kinds = rng.sample(draws, rng.randint(1, 5))
     actions = []
@@ -353,6 +353,30 @@ def _block_in_flight(rng: Random, setup: Setup, at_s: float) -> list[Action]:
         Action(at_s + 8, "unblock", (message,)),
         *(Action(at_s + 8, "behave", (index, "")) for index in everyone),
     ]
+
+
+def _upgrade(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Move validators and nodes to the next release one by one, around the time of its upgrade."""
+    fork_s = rng.uniform(0, 20)
+    l1_validators = len(setup.l1.split("/")) if setup.l1 else 0
+    actions = [
+        Action(at_s, "schedule_fork", (fork_s,)),
+        *(
+            # Most before the time of the upgrade, some after it.
+            Action(at_s + rng.uniform(0, fork_s + 2), "upgrade_validator", (index,))
+            for index in range(setup.validators + l1_validators)
+        ),
+        *(
+            Action(at_s + rng.uniform(0, fork_s + 2), "upgrade_node", (place,))
+            for place in range(setup.nodes)
+        ),
+    ]
+    if rng.random() < 0.5:
+        actions.append(Action(at_s + fork_s + rng.uniform(0, 5), "future_transaction"))
+    asks_s = [at_s + rng.uniform(0, fork_s + 10) for _ in range(rng.randint(0, 4))]
+    for place, ask_s in enumerate(asks_s):
+        actions.append(Action(ask_s, "ask", (40 + place, 0, 0, 30.0, None, "")))
+    return actions
 
 
 def _register(rng: Random, setup: Setup, at_s: float) -> list[Action]:

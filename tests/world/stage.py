@@ -20,7 +20,9 @@ from tests.world.records import Ending
 from tests.world.scenario import Action, Scenario
 from tests.world.simulation import Process, Simulation
 
-_NODE_FAILURES: Final = ("node_down", "node_outage", "node_lag", "cut_node", "slow_threads")
+_NODE_FAILURES: Final = (
+    *("node_down", "node_outage", "node_lag", "cut_node", "slow_threads", "upgrade_node"),
+)
 _OWN_DELAY: Final = 0.0001, 0.0001
 _AFTER_LAST_S: Final = 1.0
 _RECOVERY_S: Final = 900.0
