@@ -25,6 +25,10 @@ _STORE_UP_S: Final = 60.0
 # A power cut costs the last second of the store, and a flush takes some time.
 _UNFLUSHED_S: Final = 3.0
 _MAX_TASKS_AT_REST: Final = 80
+# Kept open for the next call.
+_MAX_NODE_CONNECTIONS: Final = 10
+_OWN_CONNECTIONS: Final = 4
+_MAX_BACKLOG_BYTES: Final = 256 << 10
 _BLAME: Final = frozenset(("bad_signature", "malformed_answer", "empty_answer"))
 _NODE_CODES: Final = frozenset(("node_unavailable", "nodes_disagree", "no_validators"))
 _ENOUGH_S: Final = 2.0
@@ -274,6 +278,16 @@ def _check_webhook(stage: Stage) -> None:
 
 
 def _check_rest(stage: Stage) -> None:
-    """A daemon without callers has no work left."""
+    """A daemon without callers has no work left, and what it held for others was bounded."""
     for tasks in stage.tasks_at_rest:
         require(len(tasks) <= _MAX_TASKS_AT_REST, f"{len(tasks)} tasks at rest: {tasks}")
+    simulated = stage.network.simulated
+    most = 2 * len(simulated.validators) + _MAX_NODE_CONNECTIONS * len(simulated.nodes)
+    for connections in stage.connections_at_rest:
+        require(connections <= most + _OWN_CONNECTIONS, f"{connections} connections at rest")
+    for process in stage.simulation.processes:
+        is_bounded = process.backlog_bytes <= _MAX_BACKLOG_BYTES
+        require(
+            is_bounded or process.name == "network",
+            f"{process.name} kept {process.backlog_bytes} bytes for one connection",
+        )

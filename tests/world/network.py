@@ -229,6 +229,7 @@ class Transport(asyncio.Transport):
             return
         data = bytes(data)
         self._unread_bytes += len(data)
+        self.process.backlog_bytes = max(self.process.backlog_bytes, self._unread_bytes)
         rng = self._simulation.rng
         # The lengths of TLS records differ between runs by a byte or two, so that no choice of the
         # world depends on them.

@@ -32,6 +32,7 @@ class Process:
 
     clock_offset_s: difference between its wall clock and that of the world.
     thread_delay_s: mean time that a job of a thread waits before it runs, and its result after it.
+    backlog_bytes: most bytes of one connection that it had sent and the other side had not read.
     """
 
     def __init__(self, simulation: Simulation, name: str) -> None:
@@ -40,6 +41,7 @@ class Process:
         self.is_alive = True
         self.clock_offset_s = 0.0
         self.thread_delay_s = 0.0005
+        self.backlog_bytes = 0
         # It has what asyncio, aiohttp and the product call of a loop.
         self.loop = SimulatedLoop(simulation, self)  # type: ignore[abstract]
         self.threads: set[SimulatedThread] = set()

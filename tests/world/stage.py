@@ -49,6 +49,7 @@ class Stage:
             for place in range(1)
         ]
         self.tasks_at_rest: list[list[str]] = []
+        self.connections_at_rest: list[int] = []
         self.stored: set[bytes] = set()
         self.stored_at = math.inf
         self._tasks: list[asyncio.Task[Any]] = []
@@ -192,6 +193,9 @@ class Stage:
             assert daemon.process is not None
             tasks = daemon.process.loop.tasks
             self.tasks_at_rest.append([task.get_name() for task in tasks if not task.done()])
+            transports = self.simulation.network.transports
+            connections = sum(transport.process is daemon.process for transport in transports)
+            self.connections_at_rest.append(connections)
 
 
 def _memory_folder() -> str | None:
