@@ -84,7 +84,7 @@ def install() -> None:
     os._exit = _exit  # type: ignore[assignment]
     # A collection runs destructors at an instant that no seed decides.
     gc.disable()
-    gc.enable = lambda: None  # type: ignore[assignment]
+    gc.enable = lambda: None
     concurrent.futures._base.threading = _THREADING  # type: ignore[assignment, attr-defined]
     import warpseal
 

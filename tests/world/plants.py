@@ -51,7 +51,7 @@ def open_the_index_after_signing() -> None:
         opened_at = vars(self).setdefault("opened_at", now + 2)
         return await read(self, query) if now >= opened_at else None
 
-    IndexedPlatform._read = read_later  # type: ignore[method-assign]
+    IndexedPlatform._read = read_later  # type: ignore[assignment, method-assign]
 
 
 def keep_commits_in_the_log() -> None:
