@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import cycle
 from typing import Any, Final
 
 from tests.world.daemon import TOKEN, SimulatedDaemon
@@ -13,6 +15,7 @@ from tests.world.simulation import Simulation
 
 AGGREGATE_PATH: Final = "/v1/signatureAggregator/fuji/aggregateSignatures"
 _RETRY_S: Final = 1.0
+_STAY_S: Final = 3.0
 
 
 class Callers:
@@ -138,16 +141,35 @@ class Callers:
         if reply is not None and reply.status == 201:
             # A removal that began in the meantime may have come first or last.
             if self._unblocked_at.get(place, 0.0) < began_at:
-                self.blocks.setdefault(place, []).append(Block(self._simulation.now))
+                self.blocks.setdefault(place, []).append(Block(self._simulation.now, daemon.letter))
             self._simulation.reach("blocked")
 
     async def do_unblock(self, daemon: SimulatedDaemon, place: int) -> None:
         place = self._network.message_place(place)
+        self._end_block(place)
+        await self._unblock(daemon, place)
+
+    async def unblock_all(self, daemon: SimulatedDaemon) -> None:
+        """Remove all blocks, those too whose response did not come, as soon as a daemon can."""
+        for place in sorted(self.blocked_places):
+            self._end_block(place)
+            while True:
+                if await self._unblock(daemon, place):
+                    break
+                await asyncio.sleep(_RETRY_S)
+
+    def _end_block(self, place: int) -> None:
+        """Note that the removal of a block begins now."""
         self._unblocked_at[place] = self._simulation.now
         for block in self.blocks.get(place, ()):
             block.until = min(block.until, self._simulation.now)
+
+    async def _unblock(self, daemon: SimulatedDaemon, place: int) -> bool:
+        """Remove a block; return whether there is none any more."""
         message_id = "0x" + self._network.message(place).unsigned.id.hex()
-        await self._administer(daemon, "DELETE", f"/v1/signing-blocks/message-id/{message_id}")
+        path = f"/v1/signing-blocks/message-id/{message_id}"
+        reply = await self._administer(daemon, "DELETE", path)
+        return reply is not None and reply.status < 500
 
     async def add_webhook(self, daemon: SimulatedDaemon) -> None:
         """Add the webhook as soon as a daemon answers."""
@@ -181,19 +203,16 @@ class Callers:
 
     # The reader of events.
 
-    async def read_events(self, daemon: SimulatedDaemon) -> None:
-        """Read events for ever, and return with the cursor whenever the connection ends."""
-        while True:
+    async def read_events(self, daemons: Sequence[SimulatedDaemon]) -> None:
+        """Read events for ever, and return with the cursor whenever the connection ends.
+
+        A reader that has two daemons goes to the other one then, and after some seconds.
+        """
+        for daemon in cycle(daemons):
             try:
-                await daemon.ready.wait()
-                after = f"?after={self.reader.cursor}" if self.reader.cursor else ""
-                async for cursor, event in listen(daemon.api_url + "/v1/events" + after, {}):
-                    if event is not None:
-                        self._simulation.note(
-                            f"event {cursor} {event['type']} {event.get('messageId')}"
-                        )
-                    self.reader.on_event(cursor, event, self._simulation.now)
-            except OSError as error:
+                async with asyncio.timeout(_STAY_S if len(daemons) > 1 else None):
+                    await self._read_events(daemon)
+            except (OSError, TimeoutError) as error:
                 self._simulation.note(f"reader of events: {error!r}")
             except ValueError as error:
                 # The cursor expired, or the log cannot be read.
@@ -201,6 +220,14 @@ class Callers:
                 if "cursor_expired" in str(error):
                     self.reader.begin_again()
             await asyncio.sleep(_RETRY_S)
+
+    async def _read_events(self, daemon: SimulatedDaemon) -> None:
+        await daemon.ready.wait()
+        after = f"?after={self.reader.cursor}" if self.reader.cursor else ""
+        async for cursor, event in listen(daemon.api_url + "/v1/events" + after, {}):
+            if event is not None:
+                self._simulation.note(f"event {cursor} {event['type']} {event.get('messageId')}")
+            self.reader.on_event(cursor, event, self._simulation.now)
 
     def signed_before_reading(self) -> set[int]:
         """Return the messages that may have been signed before the reader of events began."""

@@ -6,14 +6,16 @@ import argparse
 import json
 import logging
 import multiprocessing
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.paths import ROOT
+from tests.world.cluster import has_cluster, start_cluster, stop_cluster
 from tests.world.plants import PLANTS
 from tests.world.run import run_scenario
 from tests.world.scenario import Scenario, draw_scenario, read_scenario
@@ -53,15 +55,31 @@ def main(arguments: list[str] | None = None) -> int:
         "--show", action="store_true", help="print the history of each seed, also if nothing fails"
     )
     parser.add_argument(
+        "--server", action="store_true", help="run only seeds whose store is on a database server"
+    )
+    parser.add_argument(
         "--plant", choices=sorted(PLANTS), help="fault to plant in the product before the run"
     )
     args = parser.parse_args(arguments)
     logging.disable()
     if args.plant is not None:
         PLANTS[args.plant]()
-    if args.kept:
-        return _run_kept(args.show)
-    seeds = range(args.first, args.first + args.seeds)
+    # The server ends with the command, however that ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        start_cluster()
+    except Exception as error:
+        _say(f"no worlds with a database server, since none starts: {error!r}")
+    try:
+        return _run_kept(args.show) if args.kept else _run_seeds(args)
+    finally:
+        stop_cluster()
+
+
+def _run_seeds(args: argparse.Namespace) -> int:
+    seeds: Sequence[int] = range(args.first, args.first + args.seeds)
+    if args.server:
+        seeds = [seed for seed in seeds if _draw(seed).setup.has_server]
     reached: Counter[str] = Counter()
     failed: list[int] = []
     done, virtual_s = 0, 0.0
@@ -71,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
         reached += result.reached
         virtual_s += result.virtual_s
         if args.show:
-            _show(draw_scenario(result.seed), result.history, result.failure)
+            _show(_draw(result.seed), result.history, result.failure)
         if result.failure is not None:
             failed.append(result.seed)
             _say(f"seed {result.seed} failed: {result.failure.strip().splitlines()[-1][:500]}")
@@ -88,17 +106,21 @@ def main(arguments: list[str] | None = None) -> int:
     for point, count in sorted(reached.items()):
         _say(f"{count:9} {point}")
     if failed and not args.goes_on:
-        _report(draw_scenario(failed[0]))
+        _report(_draw(failed[0]))
     return 1 if failed else 0
 
 
 def run_seed(seed: int) -> Result:
     """Run the world of a seed."""
-    outcome = run_scenario(draw_scenario(seed))
+    outcome = run_scenario(_draw(seed))
     return Result(seed, *outcome)
 
 
-def _run(seeds: range, jobs: int) -> Iterator[Result]:
+def _draw(seed: int) -> Scenario:
+    return draw_scenario(seed, has_server=has_cluster())
+
+
+def _run(seeds: Sequence[int], jobs: int) -> Iterator[Result]:
     if jobs == 1:
         yield from map(run_seed, seeds)
         return
@@ -111,6 +133,8 @@ def _run_kept(shows: bool) -> int:
     failures = 0
     for line in KEPT.read_text().splitlines():
         scenario = read_scenario(json.loads(line))
+        if scenario.setup.has_server and not has_cluster():
+            continue
         outcome = run_scenario(scenario)
         if shows:
             _show(scenario, outcome.history, outcome.failure)

@@ -21,6 +21,7 @@ from tests.world.index_process import IndexProcess
 from tests.world.network import Link
 from tests.world.network_process import NetworkProcess
 from tests.world.scenario import Setup
+from tests.world.server import ADDRESS, CONNECTION_LIFE_S, URL, Loss
 from tests.world.simulation import Process, Simulation
 from warpseal.config.keys import Config
 from warpseal.daemon.app import serve
@@ -36,10 +37,11 @@ class SimulatedDaemon:
     process: the one that runs, or ran last.
     ready: whether it can be asked at `api_url`.
     changes: how often it was started, killed or stopped; changed_at: when for the last time.
+    letter: its name.
     is_stopping: whether it has had a signal to stop.
     slowest_threads_s: longest mean time for which a job has waited for its thread.
     power_cuts: times of power cuts.
-    disk_failures: times at which the disk began to fail and was mended.
+    store_failures: times at which the disk or the server of the store failed.
     has_had_wrong_clock: whether its clock was wrong at some time.
     """
 
@@ -54,7 +56,7 @@ class SimulatedDaemon:
         self._simulation = simulation
         self._setup = setup
         self._network = network
-        self._folder = folder
+        self._folder = folder / _LETTERS[place]
         self.letter = _LETTERS[place]
         self.process: Process | None = None
         self.ready = asyncio.Event()
@@ -64,14 +66,15 @@ class SimulatedDaemon:
         self.is_stopping = False
         self.slowest_threads_s = setup.thread_ms / 1000
         self.power_cuts: list[float] = []
-        self.disk_failures: list[tuple[float, float]] = []
+        self.store_failures: list[tuple[float, float]] = []
         self.has_had_wrong_clock = False
         self._starts = 0
         self._is_wanted = True
+        self._clock_offset_s = 0.0
         self._index: IndexProcess | None = None
         if setup.set_source:
             self._index = IndexProcess(simulation, self._build_config)
-        self._disk = SimulatedDisk(folder) if setup.has_disk else None
+        self._disk = SimulatedDisk(self._folder) if setup.has_disk else None
         if self._disk is not None:
             self._disk.__enter__()
 
@@ -102,6 +105,7 @@ class SimulatedDaemon:
             self._mend(self._validator_links(index))
         for place in range(len(self._network.simulated.nodes)):
             self._mend(self._links_to(self._network.node_port(place)))
+        self._mend(self._links_to(ADDRESS[1]))
 
     def recover(self) -> None:
         """End all faults of its machine, and let it run."""
@@ -133,6 +137,7 @@ class SimulatedDaemon:
         self.ready.clear()
         self._on_change()
         self.process = process = simulation.process(f"daemon {self.letter}{self._starts}")
+        process.clock_offset_s = self._clock_offset_s
         process.thread_delay_s = setup.thread_ms / 1000
 
         def announce(api_url: str, metrics_url: str) -> None:
@@ -152,11 +157,16 @@ class SimulatedDaemon:
             "p-chain-quorum": self._setup.node_quorum,
             "admin-token": TOKEN,
         }
-        if not self._setup.has_store:
+        if self._setup.has_server:
+            keys["store-url"] = URL
+            if self._setup.has_usage:
+                keys |= {"metrics-db-url": URL, "usage-enabled": True}
+        elif not self._setup.has_store:
             keys["store-url"] = "off"
         if self._network.receiver is not None:
             keys["webhook-allowed-hosts"] = [self._network.receiver.host]
         if self._setup.set_source:
+            self._folder.mkdir(exist_ok=True)
             genesis_file = self._folder / "genesis"
             genesis_file.write_bytes(self._network.simulated.state.ledger.genesis)
             keys |= {
@@ -222,16 +232,17 @@ class SimulatedDaemon:
         error = errno.ENOSPC if kind == "full" else errno.EIO
         operation = Operation.WRITE if kind == "full" else Operation(kind)
         self._disk.fail(operation, at, error, times)
-        self.disk_failures.append((self._simulation.now, math.inf))
+        self.store_failures.append((self._simulation.now, math.inf))
 
     def do_mend_disk(self) -> None:
         if self._disk is not None and self.is_alive:
             self._disk.restart()
-        self.disk_failures = [
-            (start, min(end, self._simulation.now)) for start, end in self.disk_failures
+        self.store_failures = [
+            (start, min(end, self._simulation.now)) for start, end in self.store_failures
         ]
 
     def do_set_clock(self, offset_s: float) -> None:
+        self._clock_offset_s = offset_s
         if self.process is not None:
             self.process.clock_offset_s = offset_s
             self.has_had_wrong_clock |= bool(offset_s)
@@ -259,6 +270,27 @@ class SimulatedDaemon:
         for link in links:
             link.is_half_open = False
         self._simulation.note_failure()
+
+    async def do_cut_server(self, seconds: float) -> None:
+        """Cut the link to the server of the store; its connections end after some seconds."""
+        process = self.process
+        links = self._links_to(ADDRESS[1])
+        for link in links:
+            link.is_cut = True
+        began_at = self._simulation.now
+        self.store_failures.append((began_at, began_at + seconds))
+        await asyncio.sleep(min(seconds, CONNECTION_LIFE_S))
+        if seconds > CONNECTION_LIFE_S and process is not None:
+            assert self._simulation.server is not None
+            self._simulation.server.break_connections(process)
+            await asyncio.sleep(seconds - CONNECTION_LIFE_S)
+        self._mend(links)
+        self._simulation.note_failure()
+
+    def do_lose_message(self, loss: str, at: int) -> None:
+        """Lose a request to the server of the store, or a reply."""
+        if self.process is not None and self._simulation.server is not None:
+            self._simulation.server.lose(self.process, Loss(loss), at)
 
     async def _cut(self, links: list[Link], seconds: float) -> None:
         for link in links:

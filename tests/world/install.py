@@ -24,7 +24,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any, Final
 
-from tests.world import threads
+from tests.world import connections, leases, threads
 from tests.world.network import ServerSocket
 from tests.world.simulation import Process
 
@@ -39,6 +39,7 @@ _REAL_CREATE_SERVER: Final = socket.create_server
 _REAL_SIGNAL: Final = signal.signal
 _REAL_EXIT: Final = os._exit
 _MOST_RESULTS: Final = 100_000
+_REAL_GETPID: Final = os.getpid
 _THREADING: Final = SimpleNamespace(
     **{
         **vars(threading),
@@ -85,6 +86,7 @@ def install() -> None:
     # A collection runs destructors at an instant that no seed decides.
     gc.disable()
     gc.enable = lambda: None
+    os.getpid = _getpid
     concurrent.futures._base.threading = _THREADING  # type: ignore[assignment, attr-defined]
     import warpseal
 
@@ -97,6 +99,8 @@ def install() -> None:
             _replace_classes(module)
     _order_connections()
     _remember_signatures()
+    connections.install()
+    leases.watch()
     # Each world is collected as a whole at its end; what was imported stays.
     gc.collect()
     gc.freeze()
@@ -204,6 +208,11 @@ def _exit(code: int) -> None:
     else:
         process.simulation.reach("ended by a second signal")
         process.kill()
+
+
+def _getpid() -> int:
+    process = _process()
+    return _REAL_GETPID() if process is None else process.pid
 
 
 def _create_server(address: Any, **keywords: Any) -> Any:

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.events.feed import EventFeed
+from warpseal.events.webhooks import WebhookSender
 from warpseal.peers.dial_schedule import DialSchedule
 from warpseal.protocol.handshake import AdvertisedVersion
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store import writer
 from warpseal.store.archive import Archive
+from warpseal.store.locks import ServerLeadership
 from warpseal.store.write_queue import AddSignature
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.indexed_platform import IndexedPlatform
@@ -61,7 +63,7 @@ def keep_commits_in_the_log() -> None:
 
 def advertise_the_tested_version() -> None:
     """The daemon advertises the release that it was tested with, whoever refuses it."""
-    AdvertisedVersion.update = lambda self: False  # type: ignore[method-assign]
+    AdvertisedVersion.update = lambda self, *_: False  # type: ignore[method-assign]
 
 
 def cancel_for_all() -> None:
@@ -116,6 +118,28 @@ def dial_at_a_whole_token() -> None:
     DialSchedule.take_due = take  # type: ignore[method-assign]
 
 
+def hold_a_lease_without_end() -> None:
+    """A holder gives a lease up when the server says so, and not by its own clock."""
+
+    def on_attempt(self: ServerLeadership, hold_until: float | None) -> None:
+        if hold_until is None:
+            self._on_lapse()
+        elif not self.is_leader:
+            self._acquire()
+
+    ServerLeadership._on_attempt = on_attempt  # type: ignore[method-assign]
+
+
+def send_webhooks_after_the_lease() -> None:
+    """A daemon that has led goes on sending to webhooks."""
+
+    async def run(self: WebhookSender) -> None:
+        await self._leadership.wait_until_held()
+        await self._lead()
+
+    WebhookSender.run = run  # type: ignore[method-assign]
+
+
 PLANTS: Final[dict[str, Callable[[], None]]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -128,5 +152,7 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         forget_to_check_blocks_again,
         miss_commits_before_listening,
         dial_at_a_whole_token,
+        hold_a_lease_without_end,
+        send_webhooks_after_the_lease,
     )
 }

@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
+from tests.world.network import Transport
+
 if TYPE_CHECKING:
     from tests.world.simulation import Process, Simulation
 
@@ -38,8 +40,12 @@ class Receiver:
 
         self._process.start(run())
 
-    def take(self, body: bytes) -> None:
+    def take(self, body: bytes, sender: Process) -> None:
         """Note the events of a request that is answered with 200."""
+        simulation = sender.simulation
+        if simulation.server is not None and not simulation.leases.may_act("p-chain", sender):
+            text = f"{sender.name} sends to a webhook although it does not lead"
+            simulation.unhandled(sender, {"message": text})
         for event in json.loads(body)["events"]:
             self.numbers.append(int(event["cursor"].rpartition("-")[2]))
 
@@ -80,7 +86,8 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(_LATE_S, self._send, "200")
         elif kind != "hang":
             if kind == "200":
-                self._receiver.take(body)
+                assert isinstance(self._transport, Transport)
+                self._receiver.take(body, self._transport.peer.process)
             self._send(kind)
 
     def _send(self, status: str) -> None:

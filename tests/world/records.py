@@ -72,9 +72,14 @@ class Ask:
 
 @dataclass
 class Block:
-    """A signing block that the operator made; `until`: when its removal began."""
+    """A signing block that the operator made.
+
+    daemon: letter of the daemon that the operator asked.
+    until: when its removal began.
+    """
 
     since: float
+    daemon: str
     until: float = math.inf
 
 

@@ -21,6 +21,8 @@ _NODE_LIES: Final = (
     *("foreign-upgrade", "foreign-upgrade=0001-01-01T00:00:00Z"),
 )
 _SET_SOURCES: Final = ("node", "both", "index", "default", "default")
+_ON_DISK: Final = ("fail_disk", "mend_disk", "cut_power")
+_SERVER_SHARE: Final = 0.15
 _OUTAGES: Final = ("http-500", "garbage", "hang", "drop", "no-method", "too-many")
 
 
@@ -35,6 +37,9 @@ class Setup(NamedTuple):
     messages: number of messages of each chain.
     delay_ms: shortest time of one way to a validator; jitter_ms: mean of what comes on top.
     thread_ms: mean time that a job waits for its thread.
+    daemons: number of daemons, which share a store on a server if `has_server`.
+    server_ms: mean time of one way to that server.
+    has_usage: whether usage is recorded on that server, of which one daemon removes what is old.
     """
 
     validators: int
@@ -49,6 +54,10 @@ class Setup(NamedTuple):
     has_store: bool
     has_webhook: bool = False
     has_disk: bool = False
+    has_server: bool = False
+    daemons: int = 1
+    server_ms: float = 0.2
+    has_usage: bool = False
     set_source: str = ""
     epoch_blocks: int = 5
     epoch_s: int = 0
@@ -98,17 +107,76 @@ def read_scenario(values: Any) -> Scenario:
     )
 
 
-def draw_scenario(seed: int) -> Scenario:
-    """Return the scenario of a seed."""
+def draw_scenario(seed: int, *, has_server: bool) -> Scenario:
+    """Return the scenario of a seed.
+
+    has_server: whether a database server runs, on which some worlds have their store.
+    """
     rng = Random(f"scenario {seed}")
     setup = _draw_setup(rng)
     length_s = rng.choice(LENGTHS_S)
     asks, failures = _draw_asks(rng, setup, length_s), _draw_failures(rng, setup, length_s)
+    times_s = [action.at_s for failure in failures for action in failure]
     if failures and rng.random() < 0.7:
         # Requests that begin around a fault meet it.
-        asks = [_move(rng, ask, rng.choice(failures).at_s) for ask in asks]
-    actions = [*asks, *failures]
+        asks = [_move(rng, ask, rng.choice(times_s)) for ask in asks]
+    groups = [*([ask] for ask in asks), *failures]
+    rng = Random(f"server {seed}")
+    if has_server and rng.random() < _SERVER_SHARE:
+        setup, groups = _share_store(rng, setup, groups)
+    actions = [action for group in groups for action in group]
     return Scenario(seed, setup, tuple(sorted(actions, key=lambda action: action.at_s)))
+
+
+def _share_store(
+    rng: Random, setup: Setup, groups: list[list[Action]]
+) -> tuple[Setup, list[list[Action]]]:
+    """Return the same world with its store on a server, mostly of two daemons."""
+    setup = setup._replace(
+        has_store=True,
+        has_disk=False,
+        has_webhook=setup.has_webhook or rng.random() < 0.5,
+        has_server=True,
+        daemons=rng.choice((1, 2, 2, 2, 2, 2)),
+        server_ms=rng.choice((0.1, 0.1, 1.0, 20.0)),
+        has_usage=rng.random() < 0.2,
+    )
+    groups = [group for group in groups if group[0].name not in _ON_DISK]
+    if rng.random() < 0.3:
+        # The clocks of the daemons differ from each other, and from that of the server.
+        groups.append([Action(0.0, "set_clock", (rng.choice((-3600.0, -5.0, 5.0, 3600.0)),))])
+    length_s = max((action.at_s for group in groups for action in group), default=1.0)
+    if rng.random() < 0.5:
+        # Long enough for a lease to end, and for the next one.
+        length_s += 30.0
+    kinds = rng.sample((_kill_leader, _cut_server, _cut_server, _server_away, _lose_message), 3)
+    for _ in range(rng.choice((0, 1, 2, 4, 8))):
+        groups.append(rng.choice(kinds)(rng, rng.uniform(0, length_s)))
+    # What begins at a daemon ends there.
+    places = [rng.randrange(setup.daemons) for _ in groups]
+    return setup, [
+        [action._replace(daemon=place) for action in group]
+        for group, place in zip(groups, places, strict=True)
+    ]
+
+
+def _kill_leader(rng: Random, at_s: float) -> list[Action]:
+    return [Action(at_s, "kill_leader", (rng.choice((0.0, 0.5, 5.0, 20.0)),))]
+
+
+def _cut_server(rng: Random, at_s: float) -> list[Action]:
+    """Cut the link of one daemon to the server, sometimes for longer than a lease is valid."""
+    return [Action(at_s, "cut_server", (rng.choice((0.5, 3.0, 7.0, 12.0, 25.0)),))]
+
+
+def _server_away(rng: Random, at_s: float) -> list[Action]:
+    return [Action(at_s, "server_away", (rng.choice((0.1, 2.0, 9.0, 25.0)),))]
+
+
+def _lose_message(rng: Random, at_s: float) -> list[Action]:
+    """Lose a request to the server, or a reply of it, and the connection with it."""
+    loss = rng.choice(("request", "reply", "commit", "commit"))
+    return [Action(at_s, "lose_message", (loss, rng.choice((1, 1, 2, 5, 20))))]
 
 
 def _move(rng: Random, action: Action, at_s: float) -> Action:
@@ -136,11 +204,9 @@ def _draw_setup(rng: Random) -> Setup:
         rng.random() < 0.4,
         has_disk,
         # A disk is used by one process only.
-        rng.choice(("node", "both", "index", "default", "default"))
-        if has_index and not has_disk
-        else "",
-        rng.choice((5, 5, 1, 2, 0)),
-        rng.choice((0, 0, 10, 60)),
+        set_source=rng.choice(_SET_SOURCES) if has_index and not has_disk else "",
+        epoch_blocks=rng.choice((5, 5, 1, 2, 0)),
+        epoch_s=rng.choice((0, 0, 10, 60)),
     )
 
 
@@ -162,8 +228,8 @@ def _draw_asks(rng: Random, setup: Setup, length_s: float) -> list[Action]:
     return asks
 
 
-def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
-    """Return the faults of a world; a third of all worlds have few, or none."""
+def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[list[Action]]:
+    """Return the faults of a world with their ends; a third of all worlds have few, or none."""
     draws: list[Callable[[Random, Setup, float], list[Action]]] = [
         _lie, _lie, _stop_validator, _disconnect, _cut, _half_open, _node_down, _node_lie,
         _node_outage, _node_lag, _kill, _kill, _restart, _blocks, _blocks, _weight, _balance,
@@ -172,10 +238,10 @@ def _draw_failures(rng: Random, setup: Setup, length_s: float) -> list[Action]:
         _restart_beside_liars, _block_in_flight, _upgrade,
     ]  # fmt: skip
     kinds = rng.sample(draws, rng.randint(1, 5))
-    actions = []
+    failures = []
     for _ in range(rng.choice((0, 1, 2, 4, 8, 16))):
-        actions += rng.choice(kinds)(rng, setup, rng.uniform(0, length_s))
-    return actions
+        failures.append(rng.choice(kinds)(rng, setup, rng.uniform(0, length_s)))
+    return failures
 
 
 def _duration_s(rng: Random) -> float:

@@ -14,16 +14,21 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tests.world.leases import Leases
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
 from tests.world.threads import SimulatedThread, SimulationError
 from warpseal.errors import StartupError
 
+if TYPE_CHECKING:
+    from tests.world.server import DatabaseServer
+
 UNIX_START_S: Final = 1_800_000_000.0
 START_S: Final = 1_000.0
 # Callbacks that run while the clock stands still; more of them are a loop that never rests.
+_FIRST_PID: Final = 101
 _MAX_CALLBACKS_AT_ONCE: Final = 200_000
 
 
@@ -39,6 +44,7 @@ class Process:
         self.simulation = simulation
         self.name = name
         self.is_alive = True
+        self.pid = _FIRST_PID + len(simulation.processes)
         self.clock_offset_s = 0.0
         self.thread_delay_s = 0.0005
         self.backlog_bytes = 0
@@ -53,7 +59,7 @@ class Process:
 
     def unix_time(self) -> float:
         """Return what the process reads from its wall clock."""
-        return UNIX_START_S + self.simulation.now - START_S + self.clock_offset_s
+        return self.simulation.unix_time() + self.clock_offset_s
 
     def start(self, main: Coroutine[Any, Any, Any]) -> None:
         """Run the main coroutine, and end the process with it."""
@@ -123,6 +129,13 @@ class Simulation:
         self.errors: list[str] = []
         # When the last fault began or ended.
         self.last_failure_at = self.now
+        self.leases = Leases(self)
+        # The server of the store, if it is on one.
+        self.server: DatabaseServer | None = None
+
+    def unix_time(self) -> float:
+        """Return the time of clocks that are right."""
+        return UNIX_START_S + self.now - START_S
 
     def unhandled(self, process: Process, context: Mapping[str, Any]) -> None:
         """Note an error that no code of a process handled."""

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.world.callers import Callers
+from tests.world.cluster import running_cluster
 from tests.world.daemon import SimulatedDaemon
 from tests.world.http_client import HttpReply, request
 from tests.world.network import Address, Link
 from tests.world.network_process import NetworkProcess
 from tests.world.records import Ending
 from tests.world.scenario import Action, Scenario
+from tests.world.server import ADDRESS, DatabaseServer
 from tests.world.simulation import Process, Simulation
 
 _NODE_FAILURES: Final = (
@@ -29,6 +31,7 @@ _RECOVERY_S: Final = 900.0
 _REST_S: Final = 8.0
 _RETRY_S: Final = 1.0
 _HEIGHT_S: Final = 5.0
+_BLOCKS_READ_S: Final = 2.0
 
 
 class Stage:
@@ -46,13 +49,17 @@ class Stage:
         self.callers = Callers(simulation, self.network)
         self.daemons = [
             SimulatedDaemon(simulation, scenario.setup, self.network, self.folder, place)
-            for place in range(1)
+            for place in range(scenario.setup.daemons)
         ]
         self.tasks_at_rest: list[list[str]] = []
         self.connections_at_rest: list[int] = []
         self.stored: set[bytes] = set()
         self.stored_at = math.inf
         self._tasks: list[asyncio.Task[Any]] = []
+        # Times at which the server of the store was away.
+        self._server_failures: list[tuple[float, float]] = []
+        if scenario.setup.has_server:
+            simulation.server = DatabaseServer(simulation, running_cluster())
 
     @property
     def slowest_threads_s(self) -> float:
@@ -65,9 +72,12 @@ class Stage:
         return [cut for daemon in self.daemons for cut in daemon.power_cuts]
 
     @property
-    def disk_failures(self) -> list[tuple[float, float]]:
-        """Times at which a disk began to fail and was mended."""
-        return [failure for daemon in self.daemons for failure in daemon.disk_failures]
+    def store_failures(self) -> list[tuple[float, float]]:
+        """Times at which the store began to fail, and was well again."""
+        failures = [failure for daemon in self.daemons for failure in daemon.store_failures]
+        if self.simulation.server is not None:
+            failures += [(lost_at, lost_at) for lost_at in self.simulation.server.lost_at]
+        return failures + self._server_failures
 
     async def run(self) -> None:
         """Let the scenario happen, then everything recover."""
@@ -77,7 +87,7 @@ class Stage:
             daemon.do_start()
         endless = [asyncio.create_task(daemon.supervise()) for daemon in self.daemons]
         if self.scenario.setup.has_store:
-            endless.append(asyncio.create_task(self.callers.read_events(self.daemons[0])))
+            endless.append(asyncio.create_task(self.callers.read_events(self.daemons)))
         if self.network.receiver is not None:
             self._spawn(self.callers.add_webhook(self.daemons[0]))
         begin = self.simulation.now
@@ -88,7 +98,7 @@ class Stage:
         await self._recover()
         await asyncio.gather(*self._tasks)
         # Before the messages are signed again, which would give the same signatures.
-        self.stored_at, self.stored = self.simulation.now, self.daemons[0].stored_signatures()
+        self.stored_at, self.stored = self.simulation.now, self._stored_signatures()
         await self._until_rest()
         self.simulation.note("rest")
         for task in endless:
@@ -97,6 +107,8 @@ class Stage:
 
     def close(self) -> None:
         """End the disks, and remove the files of the world."""
+        if self.simulation.server is not None:
+            self.simulation.server.close()
         for daemon in self.daemons:
             daemon.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -106,6 +118,8 @@ class Stage:
         validators = self.network.validator_ports()
 
         def draw(process: Process, address: Address) -> Link:
+            if address == ADDRESS:
+                return Link(setup.server_ms / 2000, setup.server_ms / 2000)
             if process.name.startswith("daemon") and address[1] in validators:
                 share = rng.uniform(0.2, 2.0)
                 return Link(setup.delay_ms / 1000 * share, setup.jitter_ms / 1000)
@@ -130,9 +144,30 @@ class Stage:
         name, daemon = f"do_{action.name}", self.daemons[action.daemon]
         if hasattr(self.callers, name):
             return partial(getattr(self.callers, name), daemon)
-        owner = daemon if hasattr(daemon, name) else self.network
+        owner = next(part for part in (daemon, self.network, self) if hasattr(part, name))
         method: Callable[..., Any] = getattr(owner, name)
         return method
+
+    async def do_server_away(self, seconds: float) -> None:
+        """Let the server of the store end all connections and take none for a while."""
+        server = self.simulation.server
+        assert server is not None
+        self._server_failures.append((self.simulation.now, self.simulation.now + seconds))
+        server.go_away()
+        await asyncio.sleep(seconds)
+        server.come_back()
+        self.simulation.note_failure()
+
+    async def do_kill_leader(self, seconds: float) -> None:
+        """Kill the daemon that leads, and start it again later."""
+        leader = self.simulation.leases.holder("p-chain")
+        for daemon in self.daemons:
+            if leader is not None and daemon.process is leader:
+                self.simulation.reach("server: leader killed")
+                self._note_kill(daemon)
+                daemon.do_kill()
+                await asyncio.sleep(seconds)
+                daemon.do_start()
 
     def _note_kill(self, daemon: SimulatedDaemon) -> None:
         asks = [ask for ask in self.callers.asks if ask.daemon == daemon.letter]
@@ -159,11 +194,12 @@ class Stage:
         await asyncio.sleep(_HEIGHT_S)
         for daemon in self.daemons:
             daemon.recover()
-        for place in sorted(self.callers.blocked_places):
-            await self.daemons[0].ready.wait()
-            await self.callers.do_unblock(self.daemons[0], place)
         for daemon in self.daemons:
             await self._until_ready(daemon)
+        await self.callers.unblock_all(self.daemons[0])
+        if len(self.daemons) > 1:
+            # The other one reads the blocks once a second.
+            await asyncio.sleep(_BLOCKS_READ_S)
 
     async def _until_ready(self, daemon: SimulatedDaemon) -> None:
         give_up_at = self.simulation.now + _RECOVERY_S
@@ -186,7 +222,8 @@ class Stage:
         asks = self.callers.asks
         places = {ask.place for ask in asks if not ask.is_of_tx} | set(self.callers.blocks)
         for place in sorted(places):
-            await self.callers.do_ask(self.daemons[0], place, 0, 0, 30.0, None)
+            daemon = self.daemons[place % len(self.daemons)]
+            await self.callers.do_ask(daemon, place, 0, 0, 30.0, None)
         await self.callers.test_webhook(self.daemons[0])
         await asyncio.sleep(_REST_S)
         for daemon in self.daemons:
@@ -196,6 +233,12 @@ class Stage:
             transports = self.simulation.network.transports
             connections = sum(transport.process is daemon.process for transport in transports)
             self.connections_at_rest.append(connections)
+
+    def _stored_signatures(self) -> set[bytes]:
+        server = self.simulation.server
+        if server is not None:
+            return server.stored_signatures()
+        return self.daemons[0].stored_signatures()
 
 
 def _memory_folder() -> str | None:
