@@ -21,6 +21,7 @@ class Numbered(Struct):
     """A block that is its height."""
 
     height: int
+    time: int | None = None
 
 
 def parse(inner: bytes) -> Numbered:

@@ -25,6 +25,7 @@ class Numbered(Struct):
     """A block that is its height."""
 
     height: int
+    time: int | None = None
 
 
 def raw_of(height: int) -> bytes:

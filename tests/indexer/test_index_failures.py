@@ -47,9 +47,12 @@ from warpseal.warp.ids import id_text
 PLACES = {PrimaryChain.P: 0, PrimaryChain.X: 1, PrimaryChain.C: 2}
 SEVENTH = p_blocks()[6]
 UNKNOWN_TYPE = SEVENTH.raw[:2] + (77).to_bytes(4, "big") + SEVENTH.raw[6:]
-# Block 7 with another parent; block 7 with the transactions of block 6.
+# Block 7 with another parent; block 7 with the transactions of block 6; block 7 with a time that no
+# date names, and with one that no database holds.
 WRONG_PARENT = PBlock.build(SEVENTH.kind, p_blocks()[1].id, 7, SEVENTH.time, SEVENTH.txs).raw
 SPENT_AGAIN = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, SEVENTH.time, p_blocks()[5].txs).raw
+YEAR_10000 = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, 253_402_300_800, SEVENTH.txs).raw
+NO_TIME = PBlock.build(SEVENTH.kind, SEVENTH.parent_id, 7, 1 << 63, SEVENTH.txs).raw
 
 
 async def until_stopped(indexer: Indexer, folder: Path) -> dict[str, object]:
@@ -74,6 +77,8 @@ def read_status(folder: Path, chain: int = 0) -> ProgressRow:
         (p_blocks()[2].raw, "wrong_height"),
         (WRONG_PARENT, "wrong_parent"),
         (SPENT_AGAIN, "contradiction"),
+        (YEAR_10000, "undecodable_block"),
+        (NO_TIME, "undecodable_block"),
     ],
 )
 async def test_an_invalid_block_stops_its_chain_until_the_node_has_the_valid_block(
@@ -97,11 +102,12 @@ async def test_an_invalid_block_stops_its_chain_until_the_node_has_the_valid_blo
     assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 0") == [(20,)]
 
 
+@pytest.mark.parametrize("raw", [WRONG_PARENT, NO_TIME])
 async def test_the_block_of_another_node_is_used_if_the_first_block_is_invalid(
-    tmp_path: Path,
+    tmp_path: Path, raw: bytes
 ) -> None:
     liar, honest = (
-        ReplayNode(has_index=False, replaced={("P", 7): WRONG_PARENT}),
+        ReplayNode(has_index=False, replaced={("P", 7): raw}),
         ReplayNode(has_index=False),
     )
     async with serving(liar), serving(honest):

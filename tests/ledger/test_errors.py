@@ -55,12 +55,12 @@ AUTH = Input((0,))
 
 
 def validator(
-    node: NodeID, subnet: SubnetID = PRIMARY_NETWORK, coin: int = 0
+    node: NodeID, subnet: SubnetID = PRIMARY_NETWORK, coin: int = 0, shares: int = 20_000
 ) -> AddPermissionlessValidatorTx:
     """Return the staking of a coin."""
     placed = SubnetValidator(StakingTerms(node, 0, BEGIN_S + DAY_S, 5), subnet)
     return AddPermissionlessValidatorTx(
-        spending(coin), placed, NoSigner(), (output(5),), OWNER, OWNER, 20_000
+        spending(coin), placed, NoSigner(), (output(5),), OWNER, OWNER, shares
     )
 
 
@@ -98,6 +98,7 @@ CASES: dict[str, tuple[Any, str]] = {
     ),
     "a validator twice": (validator(KNOWN_NODE), "validates already"),
     "a subnet without rewards": (validator(NODE, SubnetID(UNKNOWN_ID)), "has no rewards"),
+    "more than all shares": (validator(NODE, shares=1_000_001), "delegation shares of 1000001"),
     "nothing staked": (
         AddPermissionlessDelegatorTx(spending(0), validator(KNOWN_NODE).validator, (), OWNER),
         "nothing is staked",

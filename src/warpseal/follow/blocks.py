@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from warpseal.chains.codec import UnknownType
+from warpseal.upstream.json_values import unix_s
 from warpseal.warp.codec import MalformedMessage
 
 
@@ -86,15 +87,19 @@ def check_parent(parent_id: bytes, last_id: bytes | None, height: int, raw: byte
         raise ChainStopped(StopReason.WRONG_PARENT, height, detail, raw)
 
 
-class HasHeight(Protocol):
+class AnyBlock(Protocol):
     """A block of any chain."""
 
     @property
     def height(self) -> int:
         """The height in the chain."""
 
+    @property
+    def time(self) -> int | None:
+        """Unix seconds, None if the block carries none."""
 
-B = TypeVar("B", bound=HasHeight)
+
+B = TypeVar("B", bound=AnyBlock)
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -122,6 +127,12 @@ def decode_block(parse: Callable[[bytes], B], inner: bytes, height: int, raw: by
     if block.height != height:
         detail = f"the block says that its height is {block.height}"
         raise ChainStopped(StopReason.WRONG_HEIGHT, height, detail, raw)
+    try:
+        # Rows and pages hold no later time, and no node accepts a block of one.
+        unix_s(block.time or 0)
+    except ValueError:
+        detail = f"its time, {block.time}, is behind the year 9999"
+        raise ChainStopped(StopReason.UNDECODABLE_BLOCK, height, detail, raw) from None
     return block
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from warpseal.chains.codec import MalformedChainBytes
 from warpseal.chains.p_blocks import read_parent_id
 from warpseal.chains.proposervm import inner_block
-from warpseal.follow.blocks import HasHeight, RawBlock
+from warpseal.follow.blocks import AnyBlock, RawBlock
 from warpseal.node.blocks import (
     MAX_CONTAINERS,
     BlocksClient,
@@ -118,7 +118,7 @@ class ContainerSource:
         self,
         client: ContainersClient,
         stream: Stream,
-        parse: Callable[[bytes], HasHeight],
+        parse: Callable[[bytes], AnyBlock],
         retrier: Retrier,
     ) -> None:
         self._client = client

@@ -24,7 +24,7 @@ from warpseal.chains.p_txs import (
 )
 from warpseal.ledger.effects import PeriodStarted, StakingPeriod, TxEffects
 from warpseal.ledger.p_state import STARTED, BlockEffectsBuilder, Priority, Staker, StakerSet
-from warpseal.ledger.rewards import potential_reward, reward_config_at
+from warpseal.ledger.rewards import ALL_SHARES, potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 
 StakingTx = (
@@ -183,7 +183,12 @@ def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -
 def add_staker(
     builder: BlockEffectsBuilder, effects: TxEffects, stakers: StakerSet, staker: Staker
 ) -> None:
-    """Add a staker that a transaction opens. Raises LedgerError if it exists already."""
+    """Add a staker that a transaction opens.
+
+    Raises LedgerError if it exists already, or takes more than all of its delegators' rewards.
+    """
+    if (staker.period.shares or 0) > ALL_SHARES:
+        raise builder.error(f"delegation shares of {staker.period.shares}", effects.tx)
     if staker.tx_id in builder.state.current.by_tx or staker.tx_id in builder.state.waiting.by_tx:
         raise builder.error("the same staking twice", effects.tx)
     stakers.add(staker)

@@ -205,6 +205,7 @@ def test_recorded_blocks_with_the_receipts_of_others_are_refused(network: str, c
         with_receipt(0, gas_used="0x7fffffffffffffff"),
         with_receipt(0, effective_gas_price="0x" + "f" * 64),
         with_receipt(0, contract_address="0x1"),
+        with_log_index(1, 1, hex(1 << 31)),
     ],
 )
 def test_values_that_are_out_of_range_are_refused(change: Callable[[Block], Block]) -> None:

@@ -399,6 +399,24 @@ async def test_a_changed_erc20_log_is_refused_with_holders(tmp_path: Path) -> No
         assert (status.stopped, status.stopped_at) == ("wrong_receipts_root", 7)
 
 
+async def test_another_node_is_asked_if_no_database_holds_the_index_of_a_log(
+    tmp_path: Path,
+) -> None:
+    # The receiptsRoot of the header does not commit to it.
+    chain = nft_blocks(12, seed=4, txs=1)
+    receipts = json.loads(chain.receipts[7])
+    receipts[-1]["logs"][-1]["logIndex"] = hex(1 << 63)
+    liar = EvmReplayNode(chain, receipts={7: json.dumps(receipts).encode()})
+    good = EvmReplayNode(chain)
+    async with serving_evm(liar, good):
+        async with indexing(tmp_path / "alone", [entry(chain, liar)]) as index:
+            status = await index.until_stopped(chain)
+            assert (status.stopped, status.stopped_at) == ("undecodable_block", 7)
+        async with indexing(tmp_path / "both", [entry(chain, liar, good)]) as index:
+            await index.until_at(chain, chain.tip)
+    assert written_hashes(tmp_path / "both", chain) == dict(enumerate(chain.hashes))
+
+
 async def test_after_helicon_events_are_compared_with_a_second_node(tmp_path: Path) -> None:
     chain = nft_blocks(12, seed=4, txs=1)
     lie = with_other_recipient(chain, 7)

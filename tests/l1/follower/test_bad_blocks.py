@@ -111,6 +111,26 @@ async def test_a_block_with_a_wrong_parent_is_requested_from_the_next_node() -> 
     assert store.spans == [(0, 63)]
 
 
+async def test_a_time_that_no_database_holds_is_a_bad_block_of_its_node() -> None:
+    chain, store, txs = Chain(60), MemoryStore(), tuple(recorded_l1_txs())
+
+    def without_time(height: int) -> bytes:
+        parent = BlockID(chain.id_at(height - 1))
+        return PBlock.build("BanffStandardBlock", parent, height, 1 << 63, txs).raw
+
+    lying = ChainNode(chain=chain, lies={30: without_time(30)})
+    async with nodes_of(lying, ChainNode(chain=chain)) as blocks:
+        blocks.max_calls_per_s = 8
+        async with following(blocks, store, FROM_0) as follower:
+            await until(lambda: is_done(follower.progress()))
+            chain.grow(4)
+            lying.lies[61] = without_time(61)
+            await until(lambda: follower.progress().height == 63)
+            assert follower.progress().stopped is None
+    assert store.spans == [(0, 63)]
+    assert not store.transactions
+
+
 async def test_a_false_tip_is_detected_if_another_node_has_the_right_block() -> None:
     chain, store = Chain(60), MemoryStore()
     lying = ChainNode(chain=chain, lies={59: Chain(60, salt=b"other").raw[59]})

@@ -41,6 +41,8 @@ _SUCCESS: Final = 1
 _NUMBER_BITS: Final = 63
 # Until the year 4147; later times are out of the range of dates.
 _TIME_BITS: Final = 36
+# No receiptsRoot commits to the numbers of logs, so that only their range bounds what a node names.
+_LOG_INDEX_BITS: Final = 31
 _WEI_BITS: Final = 256
 
 
@@ -280,7 +282,7 @@ def _check_log_indexes(number: int, log_indexes: Iterable[str]) -> None:
     """Check that the numbers of logs rise."""
     last = -1
     for text in log_indexes:
-        log_index = parse_quantity(text)
+        log_index = parse_quantity(text, _LOG_INDEX_BITS)
         if log_index <= last:
             detail = f"log {log_index} follows log {last}"
             raise BlockContradiction(BlockMismatch.LOG_INDEX, number, detail)
