@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from itertools import pairwise
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
+from tests.aggregation.virtual_time import now, run
 from tests.node.recorded_node import RecordedNode, open_upstream, recorded_result
-from warpseal.node.info import AHEAD_S, TESTED_UPGRADES, UpgradeWatch
+from warpseal.node.info import (
+    AHEAD_S,
+    TESTED_UPGRADES,
+    InfoClient,
+    NetworkUpgrades,
+    UpgradeWatch,
+)
 from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 
 MOVED = "2027-03-01T15:00:00Z"
@@ -144,6 +153,43 @@ async def test_without_a_quorum_there_is_no_reply(
             await upstream.info.upgrades()
         assert type(error.value) is expected
         assert not await UpgradeWatch(upstream.info, list[int]().append).ask()
+
+
+class AskedNodes:
+    """Nodes whose replies about upgrades are given in advance, and the times of the calls."""
+
+    def __init__(self, *replies: NetworkUpgrades | NodeUnavailable | None) -> None:
+        self._replies = list(replies)
+        self.asked_at: list[float] = []
+
+    async def reported_upgrades(self) -> NetworkUpgrades | None:
+        self.asked_at.append(now())
+        reply = self._replies.pop(0)
+        if isinstance(reply, NodeUnavailable):
+            raise reply
+        return reply
+
+    async def network_id(self) -> int:
+        return 1
+
+
+def test_nodes_without_a_usable_reply_are_asked_again_within_minutes() -> None:
+    usable = NetworkUpgrades({"io": MOVED_S}, None)
+    nodes = AskedNodes(NodeUnavailable("upgrades"), None, usable, usable)
+
+    async def main() -> None:
+        latest: list[int] = []
+        watch = UpgradeWatch(cast(InfoClient, nodes), latest.append)
+        watching = asyncio.create_task(watch.run())
+        await asyncio.sleep(300.0)
+        assert latest[-1] == MOVED_S
+        await asyncio.sleep(3_600.0)
+        watching.cancel()
+
+    run(main())
+    waits_s = [later - earlier for earlier, later in pairwise(nodes.asked_at)]
+    assert max(waits_s[:2]) <= 120.0
+    assert len(waits_s) == 3
 
 
 async def test_the_duration_of_an_epoch_is_that_of_several_nodes() -> None:
