@@ -162,11 +162,11 @@ async def test_no_start_beside_a_lying_node_signs_for_its_set(
             assert {reply.body.get("code") for reply in replies} == {"quorum_not_reached"}
 
 
-@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize(("nodes", "has_index"), [(3, True), (3, False), (1, True)])
 async def test_a_leap_of_the_height_at_one_node_delays_no_signature(
-    tmp_path: Path, has_index: bool
+    tmp_path: Path, nodes: int, has_index: bool
 ) -> None:
-    async with run_network(replace(PLAN, nodes=3)) as network, AsyncExitStack() as stack:
+    async with run_network(replace(PLAN, nodes=nodes)) as network, AsyncExitStack() as stack:
         subnet_id, messages = l1_of(network), iter(network.messages_of(l1_of(network)))
         liar = network.nodes[0]
 
@@ -176,10 +176,10 @@ async def test_a_leap_of_the_height_at_one_node_delays_no_signature(
             await until(lambda: network.calls["platform.getProposedHeight"] > calls + 10)
             liar.behaviour = parse_node_behaviour("")
 
-        nodes = [{"base-url": node.uri} for node in network.nodes]
+        urls = [{"base-url": node.uri} for node in network.nodes]
         keys: dict[str, Any] = {
-            "p-chain-api": nodes,
-            "info-api": nodes,
+            "p-chain-api": urls,
+            "info-api": urls,
             "tracked-subnet-ids": [id_text(subnet_id)],
         }
         if has_index:
@@ -187,7 +187,7 @@ async def test_a_leap_of_the_height_at_one_node_delays_no_signature(
             index_folder.mkdir(parents=True)
             genesis = parse_p_genesis(network.state.ledger.genesis)
             settings, keys["index-chains"] = only(PrimaryChain.P), ["p"]
-            honest = SimulatedNode(network, place=1)
+            honest = SimulatedNode(network, place=nodes - 1)
             async with indexing(
                 index_folder, honest, settings=settings, genesis=genesis
             ) as indexer:
