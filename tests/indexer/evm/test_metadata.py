@@ -9,6 +9,7 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_hash.auto import keccak
@@ -20,8 +21,10 @@ from tests.indexer.evm.metadata_servers import PRIVATE, http_response
 from tests.indexer.evm.metadata_setup import FAST, MetadataSetup, metadata_setup
 from tests.indexer.evm.nodes import rate_taken
 from tests.indexer.evm_chains import GENESIS_TIME, ZERO, Log, Tx, erc1155_transfer, word
-from warpseal.chains.evm.token_uri import Gateways
+from warpseal.chains.evm.token_uri import Gateways, parse_token_uri
 from warpseal.index.evm.records import ReindexOutcome
+from warpseal.indexer.evm import metadata
+from warpseal.indexer.evm.fetcher import read_remote
 from warpseal.indexer.settings import MetadataSettings
 from warpseal.resources.evm import MetadataStatus, NftMetadata
 from warpseal.upstream.endpoint import MetadataMode
@@ -224,6 +227,39 @@ async def test_every_outcome_has_its_status(setup: MetadataSetup) -> None:
         )
         assert documents[9].token_uri == documents[2].token_uri == ""
         assert running_setup.paths["/private"] == 0
+
+
+async def test_an_unforeseen_error_about_one_token_is_that_tokens_alone(
+    setup: MetadataSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse(uri: str, *more: Any) -> Any:
+        if "unparsed" in uri:
+            raise IndexError("of a library")
+        return parse_token_uri(uri, *more)
+
+    async def read(fetcher: Any, document: Any, uri: str, *more: Any) -> Any:
+        if "unread" in uri:
+            raise IndexError("of a library")
+        return await read_remote(fetcher, document, uri, *more)
+
+    monkeypatch.setattr(metadata, "parse_token_uri", parse)
+    monkeypatch.setattr(metadata, "read_remote", read)
+    setup.mode = MetadataMode.ALL
+    setup.add_document("/ok", {"name": "ok"})
+    # A lone surrogate, which is no text of a database.
+    setup.replies["/half"] = http_response(b'{"name":"half \\ud800"}')
+    uris = {
+        1: (setup.url("/unparsed"), MetadataStatus.UNKNOWN),
+        2: (setup.url("/unread"), MetadataStatus.UNKNOWN),
+        3: (setup.url("/half"), INDEXED),
+        4: (setup.url("/ok"), INDEXED),
+    }
+    setup.mint(*uris)
+    setup.contracts.uris = {(setup.cat, number): uri for number, (uri, _) in uris.items()}
+    async with setup.running() as running_setup:
+        for number, (_, status) in uris.items():
+            token = await running_setup.until_fetched(number)
+            assert token.metadata.index_status == status
 
 
 async def test_a_token_uri_that_is_a_medium_is_indexed_as_it_is(setup: MetadataSetup) -> None:
