@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from contextlib import suppress
 
 import aiohttp
 import pytest
 from msgspec.structs import replace
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from tests.eventually import TIMEOUT_S, finish
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
@@ -21,6 +23,7 @@ from tests.forwarding.evm.test_sockets import (
     masked,
     open_endpoint,
 )
+from warpseal.api.http import chunk_turns
 
 MASK = bytes(4)
 LARGE = b"\xfe\xff\xff" + MASK + b"[" * 65_535
@@ -73,6 +76,46 @@ async def test_frames_that_break_the_rules_end_their_connection(
         writer.close()
         assert (await exchange(other, call(1, "eth_chainId")))["result"] == "0x7a69"
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_turn_parses_a_few_kilobytes_of_the_frames_of_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by_turn, turn, parse = Counter[int](), 0, WebSocketsSansIOProtocol.data_received
+
+    def count_bytes(self: WebSocketsSansIOProtocol, data: bytes) -> None:
+        by_turn[turn] += len(data)
+        parse(self, data)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    monkeypatch.setattr(WebSocketsSansIOProtocol, "data_received", count_bytes)
+    empty = b"\x80" + MASK
+    frames = b"\x01" + empty + (b"\x00" + empty) * 5_000 + b"\x80" + empty
+    async with open_endpoint(Node()) as endpoint, endpoint.socket() as other:
+        port = int(endpoint.url.rpartition(":")[2])
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for reader, writer in clients:
+            writer.write(HANDSHAKE)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        counting = asyncio.create_task(count_turns())
+        by_turn.clear()
+        for _, writer in clients:
+            writer.write(frames)
+        # Of the same network, and behind no more than the frames that came before it.
+        assert (await exchange(other, call(1, "eth_chainId")))["result"] == "0x7a69"
+        for reader, writer in clients:
+            # The response to the empty message, once all its frames were parsed.
+            assert await finish(reader.readexactly(2))
+            writer.close()
+        counting.cancel()
+    assert sum(by_turn.values()) >= 20 * len(frames)
+    # A turn ends with the piece that exceeds its bound.
+    assert max(by_turn.values()) <= chunk_turns.MAX_CHUNKS
 
 
 @pytest.mark.parametrize(

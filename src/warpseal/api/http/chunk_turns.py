@@ -1,8 +1,8 @@
-"""Bounds the chunks of request bodies that are parsed in one turn of the event loop; client
-networks take turns.
+"""Bounds the chunks of request bodies, and the frames of WebSockets, that are parsed in one turn of
+the event loop; client networks take turns.
 
-A chunk of a few bytes costs as much as a long one, and one read of a socket may have tens of
-thousands of them.
+A chunk or a frame of a few bytes costs as much as a long one, and one read of a socket may have
+tens of thousands of them.
 """
 
 from __future__ import annotations

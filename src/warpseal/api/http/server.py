@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from email.utils import formatdate
+from functools import partial
 from typing import Any, Final
 
 from starlette.types import ASGIApp
@@ -33,10 +34,11 @@ class HttpServer:
         self._listener = listener
         self._settings = settings
         proxies = TrustedProxies(settings.trusted_proxies)
+        self._chunk_turns = ChunkTurns()
         self._config = Config(
             proxies.wrap(app),
             http="httptools",
-            ws=LimitedWebSocket,
+            ws=partial(LimitedWebSocket, chunk_turns=self._chunk_turns),
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -48,7 +50,6 @@ class HttpServer:
         )
         self._state = ServerState()
         self._idle_connections = IdleConnections(settings.max_connections)
-        self._chunk_turns = ChunkTurns()
         self._grace_s = settings.grace_period_s
         self._stopping = asyncio.Event()
         self._shutdown_event = asyncio.Event()

@@ -14,17 +14,30 @@ from typing import Any, Final
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
+from warpseal.api.http.chunk_turns import ChunkTurns
+from warpseal.api.http.clients import client_network
 from warpseal.api.http.http_protocol import ABORT, IS_CLOSING, LINGER_S
 
 _DRAIN_S: Final = 2.0
-# A frame may have two bytes and takes as long to parse as one of thousands.
+# A frame may have six bytes and takes as long to parse as one of thousands.
 _PIECE_BYTES: Final = 4_096
+# A frame of six bytes takes as long as a dozen chunks of a body.
+_CHUNKS_PER_BYTE: Final = 2
 
 
 class LimitedWebSocket(WebSocketsSansIOProtocol):
-    """Serves one connection and limits the time that a client has to read the last messages."""
+    """Serves one connection and limits the time that a client has to read the last messages.
+
+    chunk_turns: bounds what a turn of the event loop parses of all connections.
+    """
 
     _ending: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, chunk_turns: ChunkTurns, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._chunk_turns = chunk_turns
+        self._unparsed = bytearray()
+        self._waits_for_turn = False
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
@@ -33,8 +46,6 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
             ABORT: self.transport.abort,
             IS_CLOSING: self.transport.is_closing,
         }
-        self._unparsed = bytearray()
-        self._parsing: asyncio.Handle | None = None
 
     def data_received(self, data: bytes) -> None:
         """Parse frames piece by piece, so that other tasks run in between.
@@ -42,32 +53,36 @@ class LimitedWebSocket(WebSocketsSansIOProtocol):
         The socket is not read until all pieces are parsed.
         """
         self._unparsed += data
-        if self._parsing is None:
+        if not self._waits_for_turn:
             self._parse_piece()
 
     def _parse_piece(self) -> None:
-        self._parsing = None
-        piece = bytes(self._unparsed[:_PIECE_BYTES])
-        del self._unparsed[:_PIECE_BYTES]
-        super().data_received(piece)
+        """Parse a piece unless this turn is used up; the rest waits for its turn."""
+        self._waits_for_turn = False
+        if not self.transport.is_closing() and not self._chunk_turns.is_over:
+            piece = bytes(self._unparsed[:_PIECE_BYTES])
+            del self._unparsed[:_PIECE_BYTES]
+            self._chunk_turns.count(_CHUNKS_PER_BYTE * len(piece))
+            super().data_received(piece)
         if self.transport.is_closing():
             self._unparsed.clear()
         elif self._unparsed:
             self.transport.pause_reading()
-            self._parsing = self.loop.call_soon(self._parse_piece)
+            self._waits_for_turn = True
+            network, _ = client_network(self.client[0] if self.client else "")
+            self._chunk_turns.wait(network, self._parse_piece)
         elif not self.read_paused or self.close_sent:
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
         message = await super().receive()
-        if self._parsing is not None and not self.transport.is_closing():
+        if self._waits_for_turn and not self.transport.is_closing():
             self.transport.pause_reading()
         return message
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for handle in (self._ending, self._parsing):
-            if handle is not None:
-                handle.cancel()
+        if self._ending is not None:
+            self._ending.cancel()
         super().connection_lost(exc)
 
     async def send(self, message: Any) -> None:
