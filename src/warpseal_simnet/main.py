@@ -83,6 +83,7 @@ equal lies agree):
   1:foreign-sets                 sets and current validations of nodes that do not exist
   1:forged-height=1000           heights of 1,000 blocks more
   1:forged-proposal=1000         the same of the proposed height alone
+  1:forged-epoch=1000            the same of the next blocks and epochs of chains
   1:foreign-conversion           subnets with another conversion and manager, chains of another
                                  subnet
   1:forged-balance=1000000000    balances of L1 validators of 1 AVAX more

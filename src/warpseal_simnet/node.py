@@ -15,7 +15,12 @@ from warpseal_simnet.blocks import Blocks, x_methods
 from warpseal_simnet.evm import EvmChain
 from warpseal_simnet.info import Info, NodeIdentity, proposervm_methods
 from warpseal_simnet.listener import LOOPBACK, reserve_port
-from warpseal_simnet.node_behaviours import NodeBehaviour, with_info_lies, with_lies
+from warpseal_simnet.node_behaviours import (
+    NodeBehaviour,
+    with_info_lies,
+    with_lies,
+    with_proposervm_lies,
+)
 from warpseal_simnet.platform import Platform
 from warpseal_simnet.rpc import RpcServer
 from warpseal_simnet.sent_shares import SentShares
@@ -83,7 +88,8 @@ class SimNode:
             proposervm = proposervm_methods(
                 self._view.state.proposervm[chain.chain_id], self._current_state
             )
-            self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), proposervm)
+            lying = with_proposervm_lies(proposervm, lambda: self.behaviour)
+            self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), lying)
         if chain.kind is ChainKind.X:
             self.rpc.serve(
                 ("/ext/X", *paths), x_methods(self._view.x_transactions) | x_balance_methods()

@@ -34,6 +34,7 @@ class NodeBehaviour:
         keys of the liar.
     forged_height: the number added to heights of the P-Chain; sets beyond the tip are the tip's.
     forged_proposal: the number added to the proposed height alone, at which the node has no set.
+    forged_epoch: the number added to the P-Chain heights of chains' next blocks and epochs.
     foreign_conversion: subnets have another conversion and manager, and chains another subnet.
     forged_balance: nAVAX added to the balances of L1 validators.
     foreign_version: the release of the node.
@@ -44,6 +45,7 @@ class NodeBehaviour:
     foreign_sets: bool = False
     forged_height: int = 0
     forged_proposal: int = 0
+    forged_epoch: int = 0
     foreign_conversion: bool = False
     forged_balance: int = 0
     foreign_version: str = ""
@@ -94,6 +96,7 @@ _WORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
     "foreign-sets": lambda _: {"foreign_sets": True},
     "forged-height": lambda value: {"forged_height": int(value or 1000)},
     "forged-proposal": lambda value: {"forged_proposal": int(value or 1000)},
+    "forged-epoch": lambda value: {"forged_epoch": int(value or 1000)},
     "foreign-conversion": lambda _: {"foreign_conversion": True},
     "forged-balance": lambda value: {"forged_balance": int(value or 10**9)},
     "foreign-version": lambda value: {"foreign_version": value or "99.0.0"},
@@ -168,6 +171,25 @@ def with_info_lies(
         return {**reply, "heliconTime": date} if date else reply
 
     return {**methods, "info.getNodeVersion": node_version, "info.upgrades": upgrades}
+
+
+def with_proposervm_lies(
+    methods: Mapping[str, Method], behaviour: Callable[[], NodeBehaviour]
+) -> dict[str, Method]:
+    """Return the proposervm.* calls of a node that behaves so at the moment of each call."""
+
+    def forge(method: str, field: str) -> Method:
+        def reply_to(params: Params) -> Any:
+            reply = methods[method](params)
+            return {**reply, field: str(int(reply[field]) + behaviour().forged_epoch)}
+
+        return reply_to
+
+    fields = {
+        "proposervm.getProposedHeight": "height",
+        "proposervm.getCurrentEpoch": "pChainHeight",
+    }
+    return {**methods, **{method: forge(method, field) for method, field in fields.items()}}
 
 
 def _forge_height(honest: Method, params: Params, lies: NodeBehaviour) -> Any:

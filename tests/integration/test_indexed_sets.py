@@ -201,6 +201,30 @@ async def test_a_leap_of_the_height_at_one_node_delays_no_signature(
         await sign(daemon, network, next(messages))
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+async def test_a_lie_of_one_node_about_epochs_stops_no_signing_for_a_destination(
+    tmp_path: Path, has_index: bool
+) -> None:
+    async with run_network(replace(PLAN, nodes=3)) as network, AsyncExitStack() as stack:
+        urls = [{"base-url": node.uri} for node in network.nodes]
+        keys: dict[str, Any] = {"p-chain-api": urls, "info-api": urls}
+        if has_index:
+            index_folder = tmp_path / "data" / str(network.network_id)
+            index_folder.mkdir(parents=True)
+            genesis = parse_p_genesis(network.state.ledger.genesis)
+            settings, keys["index-chains"] = only(PrimaryChain.P), ["p"]
+            async with indexing(
+                index_folder, SimulatedNode(network), settings=settings, genesis=genesis
+            ) as indexer:
+                await until_caught_up(indexer)
+        # The liar is asked first.
+        network.nodes[0].behaviour = parse_node_behaviour(f"forged-epoch={10**9}")
+        daemon = await stack.enter_async_context(run_daemon(build_config(network, tmp_path, keys)))
+        for message in network.messages_of(l1_of(network))[:2]:
+            reply = await daemon.aggregate_v1(message, destinationBlockchainId="C")
+            assert reply.status == 201, reply.body
+
+
 async def test_nothing_is_signed_below_the_true_quorum_while_nodes_lie(tmp_path: Path) -> None:
     for source in ("both", "index"):
         folder = tmp_path / source

@@ -57,14 +57,16 @@ class ValidatorNetwork:
         )
         self._indexed = indexed = core.upstreams.indexed
         self.chains = ChainLookup(platform, has_index=indexed is not None)
-        self.epochs = EpochHeights(
-            upstream.proposervm, last_reply_s=0.0 if indexed is None else _LAST_EPOCH_S
-        )
         self.heights = ProposedHeight(
             platform,
             poll_s=settings.height_poll_s,
             stale_after_s=settings.height_stale_after_s,
             read_index=None if indexed is None else indexed.newest_height,
+        )
+        self.epochs = EpochHeights(
+            upstream.proposervm,
+            last_reply_s=0.0 if indexed is None else _LAST_EPOCH_S,
+            newest_height=self.heights.latest,
         )
         self.sets = ValidatorSets(
             platform, self.heights, core.upstreams.keys, settings, executor=core.upstreams.decoding

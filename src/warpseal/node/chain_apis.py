@@ -34,6 +34,7 @@ from warpseal.upstream.errors import (
     RpcRefusal,
 )
 from warpseal.upstream.json_values import (
+    MAX_HEIGHT,
     block_height,
     decode_bytes,
     decode_quantity,
@@ -102,14 +103,17 @@ class ChainApiClient:
         decode: Callable[[bytes], T],
         *,
         is_refusal_final: bool = False,
+        is_plausible: Callable[[T], bool] = lambda value: True,
     ) -> T | None:
         """Return the first usable result; None if all nodes lack the chain or the method.
 
         A node that fails may run the chain, so that its failure raises NodeUnavailable.
 
         is_refusal_final: true raises the first refusal as CallRefused.
+        is_plausible: function that prefers results; the first other one counts if no node has one.
         """
         attempts: list[NodeAttempt] = []
+        implausible: Reply[T] | None = None
         has_failed = False
         for pool, paths in self._lists(chain_id):
             call = NodeCall(method, params, paths, decode, optional=True)
@@ -122,14 +126,20 @@ class ChainApiClient:
             for node in nodes:
                 result = await self.call_node(node, call, is_refusal_final=is_refusal_final)
                 if isinstance(result, Reply):
+                    value = result.value
+                    if value is not None and not is_plausible(value):
+                        implausible = implausible or result
+                        continue
                     # The list that has the chain is called first from now on.
                     if pool is self._shared:
                         self._own_first.discard(chain_id)
                     else:
                         self._own_first.add(chain_id)
-                    return result.value
+                    return value
                 if result is not None:
                     attempts.append(result)
+        if implausible is not None:
+            return implausible.value
         if has_failed or attempts:
             raise NodeUnavailable(method, attempts)
         return None
@@ -229,11 +239,20 @@ class ProposerVMClient(ChainApiClient):
         self._quorum = quorum
         self._claims = HeightClaims(quorum, claim_grace_s)
 
-    async def current_epoch(self, chain_id: ChainID) -> Epoch | None:
-        """Return the epoch of the chain's next block; NO_EPOCH before Granite."""
+    async def current_epoch(self, chain_id: ChainID, most_height: int = MAX_HEIGHT) -> Epoch | None:
+        """Return the epoch of the chain's next block; NO_EPOCH before Granite.
+
+        most_height: P-Chain height beyond which another node is asked as well.
+        """
         method = "proposervm.getCurrentEpoch"
         if self._quorum == 1:
-            return await self.call(chain_id, method, {}, _decode_epoch)
+            return await self.call(
+                chain_id,
+                method,
+                {},
+                _decode_epoch,
+                is_plausible=lambda epoch: epoch.p_chain_height <= most_height,
+            )
         for reading in range(_READINGS):
             # Nodes accept the block that ends an epoch at slightly different times: after a pause
             # all may have it.
@@ -250,14 +269,22 @@ class ProposerVMClient(ChainApiClient):
                 return epoch
         raise NodesDisagree(method, quorum, make_reply_classes(replies, compare_fixed))
 
-    async def proposed_height(self, chain_id: ChainID) -> int | None:
+    async def proposed_height(self, chain_id: ChainID, most_height: int = MAX_HEIGHT) -> int | None:
         """Return the P-Chain height for the header of the chain's next block, as a node sees it.
 
         Several nodes give the highest height that a quorum of them has reached.
+
+        most_height: P-Chain height beyond which another node is asked as well.
         """
         method = "proposervm.getProposedHeight"
         if self._quorum == 1:
-            return await self.call(chain_id, method, {}, decode_height)
+            return await self.call(
+                chain_id,
+                method,
+                {},
+                decode_height,
+                is_plausible=lambda height: height <= most_height,
+            )
         replies, quorum = await self._ask_all(chain_id, method, decode_height)
         heights = [reply.value for reply in replies if reply.value is not None]
         agreed = find_quorum_height(heights, quorum) if heights else None

@@ -18,11 +18,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
+from warpseal.chains.proposervm import Epoch
 from warpseal.node.chain_apis import NO_EPOCH, ProposerVMClient
 from warpseal.node.platform import PlatformClient
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.runtime.ttl_cache import TtlCache, loop_time
 from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, RpcRefusal
+from warpseal.upstream.json_values import MAX_HEIGHT
 from warpseal.upstream.limits import CallOrigin
 from warpseal.warp.ids import ChainID
 
@@ -248,6 +250,8 @@ class EpochHeights:
     proposed_height: function that returns the P-Chain height that the next block would carry; None
         if no node runs the chain.
     last_reply_s: seconds for which the last reply is used while no node of the chain replies.
+    newest_height: function that waits for the proposed height; None: there is none. A reply that is
+        far beyond it does not count if another node of the chain has a lower one.
     """
 
     def __init__(
@@ -256,9 +260,22 @@ class EpochHeights:
         *,
         last_reply_s: float = 0.0,
         now: Callable[[], float] | None = None,
+        newest_height: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
-        self.epoch = _ChainFacts(proposervm.current_epoch, last_reply_s, now).get
-        self.proposed_height = _ChainFacts(proposervm.proposed_height, last_reply_s, now).get
+        async def most_height() -> int:
+            if newest_height is not None:
+                with suppress(NodeUnavailable):
+                    return await newest_height() + _MARGIN
+            return MAX_HEIGHT
+
+        async def fetch_epoch(chain_id: ChainID) -> Epoch | None:
+            return await proposervm.current_epoch(chain_id, await most_height())
+
+        async def fetch_height(chain_id: ChainID) -> int | None:
+            return await proposervm.proposed_height(chain_id, await most_height())
+
+        self.epoch = _ChainFacts(fetch_epoch, last_reply_s, now).get
+        self.proposed_height = _ChainFacts(fetch_height, last_reply_s, now).get
 
     async def height(self, chain_id: ChainID) -> int | None:
         """Return the P-Chain height of the epoch.

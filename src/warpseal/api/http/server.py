@@ -35,10 +35,12 @@ class HttpServer:
         self._settings = settings
         proxies = TrustedProxies(settings.trusted_proxies)
         self._chunk_turns = ChunkTurns()
+        # uvicorn calls it as a class.
+        web_socket: Any = partial(LimitedWebSocket, chunk_turns=self._chunk_turns)
         self._config = Config(
             proxies.wrap(app),
             http="httptools",
-            ws=partial(LimitedWebSocket, chunk_turns=self._chunk_turns),
+            ws=web_socket,
             ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             lifespan="off",
