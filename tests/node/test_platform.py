@@ -52,6 +52,14 @@ async def test_a_set_holds_keys_weights_and_the_keyless_weight_of_inactive_valid
     )
 
 
+async def test_a_set_whose_total_exceeds_64_bits_is_read_from_the_next_node() -> None:
+    members = recorded_result("platform.getValidatorsAt", height=19, subnetID=L1_TEXT)
+    too_heavy = {node: {**member, "weight": str(1 << 63)} for node, member in members.items()}
+    lying = RecordedNode({"platform.getValidatorsAt": too_heavy})
+    async with open_upstream(lying, RecordedNode()) as upstream:
+        assert KEYLESS in await upstream.platform.validators_at(L1, 19)
+
+
 async def test_an_unknown_subnet_has_an_empty_set() -> None:
     async with open_upstream(RecordedNode()) as upstream:
         assert await upstream.platform.validators_at(L1, 0) == ()

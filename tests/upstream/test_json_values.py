@@ -15,7 +15,7 @@ from warpseal.forwarding.evm.methods import head_in
 from warpseal.node import blocks, chain_apis, p_chain
 from warpseal.upstream.identity import CHAIN_ID, HEAD
 from warpseal.upstream.json_values import MAX_HEIGHT, date_s, unix_s
-from warpseal.warp.ids import EMPTY_NODE_ID, id_text, node_id_text
+from warpseal.warp.ids import EMPTY_NODE_ID, NodeID, id_text, node_id_text
 
 CURRENT = {
     "nodeID": node_id_text(EMPTY_NODE_ID),
@@ -50,6 +50,10 @@ YEAR_10000_S = 253_402_300_800
         (
             p_chain.decode_current_validations,
             {"validators": [{**CURRENT, "endTime": str((1 << 64) - 1)}]},
+        ),
+        (
+            p_chain.decode_validators_at,
+            {node_id_text(NodeID(bytes([n]) * 20)): {"weight": str(1 << 63)} for n in range(2)},
         ),
         (chain_apis._decode_epoch, {**EPOCH, "pChainHeight": str(1 << 40)}),
         (chain_apis._decode_epoch, {**EPOCH, "startTime": str(YEAR_10000_S)}),

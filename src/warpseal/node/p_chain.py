@@ -214,10 +214,13 @@ def decode_validators_at(result: bytes) -> tuple[ValidatorEntry, ...]:
         members = _MEMBERS.decode(result)
     except msgspec.ValidationError:
         members = _DECODE_WRAPPED_MEMBERS(result)
-    return tuple(
+    entries = tuple(
         ValidatorEntry(parse_node_id(node_id), _public_key(member.public_key), u64(member.weight))
         for node_id, member in members.items()
     )
+    # No set has a larger total, so that another node is asked.
+    u64(sum(entry.weight for entry in entries))
+    return entries
 
 
 def _unmerged(warp_set: _WarpSet) -> list[ValidatorEntry]:
