@@ -27,7 +27,7 @@ from tests.forwarding.primary.serving import GatewayNode, recorded, serve_nodes
 from tests.indexer.evm_chains import recorded_chain
 from tests.integration.browser import needs_chromium, open_tab
 from tests.integration.daemon import Daemon, build_config, run_daemon, run_network
-from tests.integration.l1_daemon import run_l1_network
+from tests.integration.l1_daemon import attested_message, run_l1_network
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.api.node.app import NodeInterfaces, switch_paths
 from warpseal.api.openapi.examples import load_examples
@@ -241,16 +241,17 @@ async def test_the_example_of_an_l1_message_brings_its_justification_and_signing
         # Validators sign the removal of an initial validator only with its justification.
         removal = running.network.p_chain.remove(bootstrap_validation_id(running.l1, 2))
         signed = (await running.deliver(removal)).signed
+        justification = attested_message(removal).justification.hex()
         document = (await running.daemon.get("/openapi.json")).body
         for path, network in ((V1_PATH, "fuji"), ("/aggregate-signatures", "")):
             operation = document["paths"][path]["post"]
             ((name, example),) = operation["requestBody"]["content"]["application/json"][
                 "examples"
             ].items()
-            assert (name, example["value"]["signingSubnetId"]) == (
-                "a message of this network",
-                id_text(running.l1),
-            )
+            assert name == "a message of this network"
+            # The stored signature serves this request; another daemon needs both fields.
+            assert example["value"]["signingSubnetId"] == id_text(running.l1)
+            assert example["value"]["justification"] == justification
             url = running.daemon.api_url + path.replace("{network}", network)
             async with running.daemon.session.post(url, json=example["value"]) as reply:
                 assert reply.status in (200, 201), await reply.text()
