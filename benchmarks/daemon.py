@@ -46,12 +46,14 @@ class Start:
     core: the one CPU core that it may use.
     flags: more flags of `warpseal serve`.
     keys: more keys of the configuration file.
+    environment: more variables of the environment.
     """
 
     folder: Path
     core: int | None = None
     flags: tuple[str, ...] = ()
     keys: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ async def daemon(network: DescribedNetwork, start: Start) -> AsyncIterator[Daemo
     """Run the daemon against a network until the block ends."""
     arguments = prepare_start(network, start)
     started_at = time.perf_counter()
-    with running(arguments, start.folder / "daemon.log", core=start.core) as process:
+    log = start.folder / "daemon.log"
+    with running(arguments, log, core=start.core, environment=start.environment) as process:
         urls = dict(word.split("=", 1) for word in process.ready_line.split() if "=" in word)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
             yield Daemon(process, http, urls["api"], urls["metrics"], started_at)

@@ -16,14 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
 from random import Random
 from typing import Final, cast
-from unittest.mock import patch
 
 import msgspec
 import uvloop
@@ -37,13 +36,13 @@ from tests.indexer.evm_chains import (
     erc20_transfer,
     erc721_transfer,
 )
-from warpseal.chains.evm.blocks import decode_block
+from warpseal.chains.evm.blocks import EvmHeader, EvmReceipt, decode_block
 from warpseal.chains.evm.checks import BlockRules, DisprovenBlock, UnprovenBlock, find_disproven
+from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.follow.chain_follower import ChainFollower
 from warpseal.index.evm.database import evm_index_url, writing_evm_index
 from warpseal.index.evm.writer import EvmIndexWriter
 from warpseal.index.settings import IndexSettings
-from warpseal.indexer.evm import block_reader
 from warpseal.indexer.evm.block_reader import EvmBlockSource
 from warpseal.indexer.evm.chain import EvmChainContext
 from warpseal.indexer.evm.consumer import EvmChainConsumer
@@ -97,6 +96,16 @@ class ThreadProver(BlockProver):
         return await asyncio.get_running_loop().run_in_executor(
             thread, partial(find_disproven, blocks)
         )
+
+
+class UnprovenRules(BlockRules, frozen=True):
+    """Rules by which no block needs a proof."""
+
+    def needs_proof(
+        self, header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts
+    ) -> bool:
+        """Return False."""
+        return False
 
 
 class MemoryNodes:
@@ -168,10 +177,9 @@ def _measure(txs: int, logs: int, blocks: int) -> list[Figure]:
     chain = event_blocks(blocks, txs, logs)
     without, beside, inside = [], [], []
     for _ in range(ROUNDS):
-        with _without_proof():
-            without.append(uvloop.run(_index(chain, BlockProver())))
-        beside.append(uvloop.run(_index(chain, BlockProver())))
-        inside.append(uvloop.run(_index(chain, ThreadProver())))
+        without.append(uvloop.run(_index(chain, BlockProver(), UnprovenRules())))
+        beside.append(uvloop.run(_index(chain, BlockProver(), BlockRules())))
+        inside.append(uvloop.run(_index(chain, ThreadProver(), BlockRules())))
     name = f"{txs} transaction{'s' * (txs > 1)} a block"
     base = min(run.took_s for run in without)
     base_cpu = min(run.cpu_s for run in without)
@@ -198,19 +206,13 @@ def _measure_holds() -> list[Figure]:
     chain = event_blocks(1, _LARGE_TXS, _LOGS, event_every=1)
     with_proof, without = [], []
     for _ in range(ROUNDS):
-        with_proof.append(uvloop.run(_hold_ms(chain)))
-        with _without_proof():
-            without.append(uvloop.run(_hold_ms(chain)))
+        with_proof.append(uvloop.run(_hold_ms(chain, BlockRules())))
+        without.append(uvloop.run(_hold_ms(chain, UnprovenRules())))
     name = f"longest hold of the event loop by a block of {_LARGE_TXS} receipts"
     return [
         Figure(name, min(with_proof), "ms", _HOLD_AIM),
         Figure(f"{name}, without the proof", min(without), "ms"),
     ]
-
-
-def _without_proof() -> AbstractContextManager[object]:
-    """Let the indexer prove no block while the context is open."""
-    return patch.object(block_reader, "needs_proof", lambda *_: False)
 
 
 def event_blocks(
@@ -242,7 +244,7 @@ def event_blocks(
     return builder.chain
 
 
-async def _index(chain: ServedChain, prover: BlockProver) -> Run:
+async def _index(chain: ServedChain, prover: BlockProver, rules: BlockRules) -> Run:
     """Index a chain into a new file."""
     with tempfile.TemporaryDirectory(prefix="warpseal-proof-") as folder:
         settings = IndexSettings()
@@ -253,7 +255,7 @@ async def _index(chain: ServedChain, prover: BlockProver) -> Run:
             ThreadPoolExecutor(1, "decode") as decoding,
         ):
             try:
-                return await _index_into(writer, chain, prover, executor, decoding)
+                return await _index_into(writer, chain, prover, rules, executor, decoding)
             finally:
                 await prover.close()
                 await asyncio.get_running_loop().run_in_executor(executor, writer.close)
@@ -263,6 +265,7 @@ async def _index_into(
     writer: EvmIndexWriter,
     chain: ServedChain,
     prover: BlockProver,
+    rules: BlockRules,
     executor: Executor,
     decoding: Executor,
 ) -> Run:
@@ -276,7 +279,7 @@ async def _index_into(
     )
 
     async def load_rules() -> BlockRules:
-        return BlockRules()
+        return rules
 
     async def ask_interfaces(*_: object) -> Mapping[bytes, bool]:
         return {}
@@ -311,7 +314,7 @@ def _first_unproven(chain: ServedChain) -> list[UnprovenBlock]:
     return blocks
 
 
-async def _hold_ms(chain: ServedChain) -> float:
+async def _hold_ms(chain: ServedChain, rules: BlockRules) -> float:
     """Read the last block of a chain; return the longest time, in milliseconds, in which the event
     loop did nothing else.
     """
@@ -332,6 +335,7 @@ async def _hold_ms(chain: ServedChain) -> float:
             decoding,
             prover,
         )
+        source.rules = rules
         heart = asyncio.create_task(beat())
         await asyncio.sleep(10 * _BEAT_S)
         longest_s = 0.0

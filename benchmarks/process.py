@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,13 +66,19 @@ class Process:
 
 @contextmanager
 def running(
-    arguments: Sequence[str], log: Path, *, module: str = "warpseal", core: int | None = None
+    arguments: Sequence[str],
+    log: Path,
+    *,
+    module: str = "warpseal",
+    core: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Process]:
     """Run `python -m MODULE ARGUMENTS` until the block ends.
 
     The process is ready when it prints its first line.
     log: the file of its standard error.
     core: the one CPU core that it may use.
+    environment: variables beside those of this process.
     Raises ProcessFailed.
     """
     command = [sys.executable, "-m", module, *arguments]
@@ -84,6 +90,7 @@ def running(
             stderr=errors,
             text=True,
             cwd=_PROJECT,
+            env={**os.environ, **(environment or {})},
         )
     try:
         if core is not None:

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from unittest.mock import patch
 
 from benchmarks.daemon import REQUEST_PATH, Daemon, Start, daemon
 from benchmarks.load import post_again_and_again
@@ -89,9 +88,8 @@ async def _measure(folder: Path, url: str, quick: bool) -> Report:
                     "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
                     "OTEL_TRACES_SAMPLER_ARG": ratio,
                 }
-            with patch.dict(os.environ, environment):
-                start = Start(folder / f"daemon{ratio}", cores[-1])
-                subject = await stack.enter_async_context(daemon(network, start))
+            start = Start(folder / f"daemon{ratio}", cores[-1], environment=environment)
+            subject = await stack.enter_async_context(daemon(network, start))
             await subject.connected()
             await subject.sign(message)
             daemons.append(subject)

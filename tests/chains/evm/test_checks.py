@@ -29,7 +29,6 @@ from warpseal.chains.evm.checks import (
     check_parents,
     check_receipts_root,
     find_disproven,
-    needs_proof,
 )
 from warpseal.chains.evm.facts import Creation, EvmBlockFacts
 
@@ -313,7 +312,7 @@ def test_a_block_is_not_older_than_its_parent_and_only_a_genesis_has_the_time_ze
 def test_the_events_of_recorded_blocks_are_proven(network: str, chain: str) -> None:
     of_chain = rules(network, chain)
     for header, receipts in recorded_blocks(network, chain):
-        if needs_proof(header, receipts, block_facts(header, receipts, of_chain), of_chain):
+        if of_chain.needs_proof(header, receipts, block_facts(header, receipts, of_chain)):
             check_receipts_root(int(header.number, 16), receipts, header.receipts_root)
 
 
@@ -327,7 +326,7 @@ def test_a_block_without_events_is_not_proven() -> None:
         (BlockRules(0, True), False),
     ):
         facts = block_facts(header, receipts, chain_rules)
-        assert needs_proof(header, receipts, facts, chain_rules) is is_proven
+        assert chain_rules.needs_proof(header, receipts, facts) is is_proven
 
 
 def test_the_first_block_whose_receipts_do_not_give_its_receipts_root_is_found() -> None:

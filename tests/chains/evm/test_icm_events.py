@@ -29,7 +29,7 @@ from tests.chains.evm.icm_logs import (
     warp_log,
 )
 from tests.indexer.evm_chains import Log, MadeUpChain, Tx, erc20_transfer, recorded_chain, word
-from warpseal.chains.evm.checks import BlockRules, block_facts, needs_proof
+from warpseal.chains.evm.checks import BlockRules, block_facts
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.chains.evm.icm_events import (
     ChangeKind,
@@ -383,13 +383,13 @@ def test_events_are_proven_by_the_receipts_root_also_if_a_node_hides_them() -> N
     chain.add([Tx(ANN, BOB, FROM_A.sent())])
     header, receipts = decoded(chain.chain.headers[1], chain.chain.receipts[1])
     facts = block_facts(header, receipts, RULES)
-    assert needs_proof(header, receipts, facts, RULES)
+    assert RULES.needs_proof(header, receipts, facts)
     assert receipts_root(receipts).hex() == header.receipts_root[2:]
     chain.add([Tx(ANN, BOB, [erc20_transfer(COIN, ANN, BOB, 1)])])
     hidden = decoded(chain.chain.headers[2], chain.chain.receipts[2])
     _, other = hidden
     header = type(header)(*[*astuple(hidden[0])[:6], header.logs_bloom, *astuple(hidden[0])[7:]])
-    assert needs_proof(header, other, block_facts(hidden[0], other, RULES), RULES)
+    assert RULES.needs_proof(header, other, block_facts(hidden[0], other, RULES))
 
 
 def calls_of(work: Callable[[], object]) -> int:

@@ -102,6 +102,20 @@ class BlockRules(Struct, frozen=True):
         """Return whether a block of this time was executed before it was accepted."""
         return self.asynchronous_from is None or time < self.asynchronous_from
 
+    def needs_proof(
+        self, header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts
+    ) -> bool:
+        """Return whether the receipts of a block must be checked against its receiptsRoot.
+
+        They must if the header commits to them and the block has events, or its bloom says so.
+        Raises MalformedBlock.
+        """
+        if not self.is_executed_first(block.time):
+            return False
+        if block.has_events:
+            return True
+        return lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts)
+
 
 def block_facts(
     header: EvmHeader, receipts: Sequence[EvmReceipt], rules: BlockRules
@@ -178,21 +192,6 @@ class DisprovenBlock(NamedTuple):
 
     number: int
     error: BlockContradiction | MalformedBlock
-
-
-def needs_proof(
-    header: EvmHeader, receipts: Sequence[EvmReceipt], block: EvmBlockFacts, rules: BlockRules
-) -> bool:
-    """Return whether the receipts of a block must be checked against its receiptsRoot.
-
-    They must if the header commits to them and the block has events, or its bloom says so.
-    Raises MalformedBlock.
-    """
-    if not rules.is_executed_first(block.time):
-        return False
-    if block.has_events:
-        return True
-    return lacks_event(parse_bytes(header.logs_bloom, BLOOM_BYTES), receipts)
 
 
 def check_receipts_root(number: int, receipts: Sequence[EvmReceipt], root: str) -> None:

@@ -32,7 +32,6 @@ from warpseal.chains.evm.checks import (
     block_facts,
     check_parents,
     check_receipts_root,
-    needs_proof,
 )
 from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.follow.blocks import ChainStopped, StopReason
@@ -480,7 +479,7 @@ def _check(
                 return checked._replace(error=raw.lack())
             block = block_facts(header, decoded, rules)
             check_parents((block,), number + place, parent)
-            if needs_proof(header, decoded, block, rules):
+            if rules.needs_proof(header, decoded, block):
                 if len(headers) == 1:
                     # At the head of the chain. To decode the receipts again, for another process,
                     # costs more.
