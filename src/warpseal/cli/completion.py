@@ -178,9 +178,6 @@ def _argument(action: argparse.Action) -> _Argument:
     choices = tuple(map(str, action.choices or ()))
     if metavar == "BOOL":
         choices = ("true", "false")
-    elif len(choices) > 20:
-        # Numbers of a range.
-        choices = ()
     is_file = action.type is Path or _FILE.search(metavar) is not None
     return _Argument(names, _short_help(action), action.nargs != 0, is_file, choices)
 

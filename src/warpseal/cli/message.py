@@ -53,7 +53,8 @@ and 3 if a signature could not be checked: without a node, without an answer of 
 EXAMPLES = """\
 examples:
   warpseal message decode 0000000000056b80...
-  warpseal message decode 2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz --node https://node.example:9650
+  warpseal message decode 2rqYPcwauUCTf9kh5K8md3oLxcBMN1J6PiW8RcnnbZguk2pFHz \\
+      --node https://node.example:9650
   warpseal message decode 0x00000000... --node http://127.0.0.1:9650 --height 1234567
 """
 
@@ -98,8 +99,19 @@ def add_signer_arguments(
         "--signing-subnet", type=argument(parse_id, MalformedID), metavar="ID", help=subnet_help
     )
     parser.add_argument(
-        "--quorum", type=int, choices=range(1, 101), default=quorum, metavar="N", help=quorum_help
+        "--quorum",
+        type=argument(_parse_percentage, ValueError),
+        default=quorum,
+        metavar="N",
+        help=quorum_help,
     )
+
+
+def _parse_percentage(text: str) -> int:
+    """Return a number from 1 to 100. Raises ValueError."""
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise ValueError(f"expected a number from 1 to 100, found {text!r}")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -152,6 +152,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(response, indent=2))
         return 0
     signed_message = response.pop("signedMessage")
+    # It was printed before the request.
+    response.pop("explanation", None)
     _report(*format_lines(response))
     with suppress(ValueError):
         signers = len(SignedMessage.parse(bytes.fromhex(signed_message)).signer_indices)
@@ -215,7 +217,9 @@ def _print_refusal(refusal: DaemonRefusal, *, as_json: bool) -> None:
         print(json.dumps(refusal.document, indent=2))
         return
     detail = refusal.detail
-    _report(f"warpseal: {refusal}", *(f"  {hint}" for hint in detail.hints))
+    # The text names the cause, which is mostly one of the hints.
+    hints = [hint for hint in detail.hints if hint not in refusal.message]
+    _report(f"warpseal: {refusal}", *(f"  {hint}" for hint in hints))
     if not detail.validators:
         return
     total = int(detail.total_weight) if detail.total_weight.isdecimal() else 0
