@@ -15,17 +15,15 @@ from warpseal_simnet.plan import L1Plan
 SCENARIO_L1: Final = L1Plan(validators=4, unconverted=True, spare=1)
 
 HELP: Final = """\
-L1 scenario (--l1-story): one more subnet is converted to an L1. A validator is registered, \
-changes its weight twice, is
-funded, disabled and removed. Each transaction is issued first and accepted --story-pace seconds \
-later. Then one epoch
-passes, because contracts verify with the validators at the P-Chain height of their epoch. Each \
-step prints the hash of
-the transaction and a URL for GET, and the expected status:
+L1 scenario (--l1-story): one more subnet is converted to an L1. A validator is registered, changes
+its weight twice, is funded, disabled and removed. Each transaction is issued first and accepted
+--story-pace seconds later. Then one epoch passes, because contracts verify with the validators at
+the P-Chain height of their epoch. Each step prints the hash of the transaction and a URL for GET,
+and the expected status:
   issued                         404: unknown or not accepted yet; clients poll
   conversion, registration       201: the message for the L1's manager
-  weight, until the next one     201; afterwards 201 with "superseded" if it was requested in \
-time, else 400
+  weight, until the next one     201; afterwards 201 with "superseded" if it was requested in
+                                 time, else 400
   funding, disabling             400: the transaction has no message
   removal                        201: "not registered", with the proof of how the validation started
 """

@@ -7,6 +7,7 @@ import asyncio
 import json
 import signal
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,10 @@ node does. GET {nodeUri}/simnet/violations returns all protocol violations of pe
 messages were written.
 """
 
+_INDENT: Final = "    "
+_WORDS: Final = textwrap.fill(
+    " ".join(behaviour_words()), 100, initial_indent=_INDENT, subsequent_indent=_INDENT
+)
 _EPILOG: Final = f"""\
 L1s (--l1, repeatable; default: one L1 that all validators also validate; --l1 none: no L1):
   validators=5,weights=5/3/1     five separate nodes; weights: equal:W zipf:W uniform:LOW-HIGH or
@@ -74,7 +79,8 @@ Behaviours (--behave, repeatable; the last rule about a validator counts):
   12:lag=2  behind=3s            its P-Chain is 2 blocks, or 3 seconds, behind the tip
   balance=N is the balance in nAVAX at the start; each block charges the fee of the seconds since
   the last one
-  All words: {" ".join(behaviour_words())}
+  All words:
+{_WORDS}
 
 Lies of RPC nodes about the P-Chain (--node-behave, repeatable; the last rule about a node counts;
 equal lies agree):

@@ -18,6 +18,7 @@ NODE = {
     "base-url": "https://user:s3cr3t@node.example:9650/s3cr3t-path",
     "query-parameters": {"token": "s3cr3t-token"},
 }
+HELP_WIDTH = 100
 LEAST = {"p-chain-api": NODE, "info-api": [NODE, {"base-url": "http://127.0.0.1:9650"}]}
 
 
@@ -63,13 +64,15 @@ def test_help_names_every_command_and_what_it_does(
 
 
 @pytest.mark.parametrize("words", list(COMMANDS))
-def test_every_command_and_every_flag_has_a_help_text(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+def test_every_command_and_every_flag_has_a_help_text_of_a_terminals_width(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", str(HELP_WIDTH))
     assert exit_code(*words, "--help") == 0
     output = capsys.readouterr().out
     assert " ".join(("warpseal", *words)) in output
     lines = output.splitlines()
+    assert [line for line in lines if len(line) > HELP_WIDTH] == []
     for place, line in enumerate(lines):
         words_of_line = line.split()
         if line.startswith("  --") and len(words_of_line) < 3:

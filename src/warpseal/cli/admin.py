@@ -48,7 +48,8 @@ _ADD_BLOCK: Final = f"""\
 Disable signing: callers get the error signing_blocked (403) with the reason for such messages, at
 once from this daemon, and within two seconds from the others on its store. Messages that are
 signed already are refused as well.
-{_VALUES.format("add")} --reason "the bridge has a bug"
+{_VALUES.format("add")} \\
+    --reason "the bridge has a bug"
 """
 _LIST_BLOCKS: Final = "List the messages for which signing is disabled, with the reasons."
 _REMOVE_BLOCK: Final = f"Enable signing again.\n{_VALUES.format('remove')}"

@@ -70,6 +70,28 @@ from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import ChainID, MalformedID, id_text
 
 _SAMPLED: Final = 20
+_ABOUT_VERIFY: Final = """\
+Verify that the rows of the index are consistent, and that balances of sampled addresses, the
+supply and the balances of L1 validators equal those of a node at the same height; of EVM chains,
+that sampled blocks and holdings are those of the nodes. The exit code is 1 if anything differs,
+and 3 if less than half of what can be compared with the nodes of a chain was.
+"""
+_ABOUT_REBUILD: Final = """\
+Derive all rows of the primary chains again from the stored blocks, so that the index also has the
+validator sets of heights that an earlier version indexed. No block is read from a node; if the
+network is neither mainnet nor Fuji, a node reports its parameters.
+
+Stop the indexer first (`index run`, or the daemon with index-chains); if index-url is a server,
+those of all machines. Other daemons may run: they show the rows that exist, and until the end they
+take validator sets from nodes, or with validator-sets=index sign nothing. If the command is
+stopped, the indexer continues where it was.
+"""
+_ABOUT_EXPORT: Final = """\
+Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT transfers,
+NFT holdings, created contracts, blocks, or with `holders` ERC-20 balances after the blocks that
+changed them. All rows are of one moment; the indexer may be running. docs/evm-index.md lists the
+fields and the SQL by which a column store (ClickHouse) reads them.
+"""
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
@@ -193,13 +215,7 @@ def _describe_blocks(progress: ChainProgress) -> dict[str, Any]:
 
 
 def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Verify that the rows of the index are consistent, and that balances of sampled addresses,"
-        " the supply and the\nbalances of L1 validators equal those of a node at the same height;"
-        " of EVM chains, that sampled blocks and\nholdings are those of the nodes. The exit code is"
-        " 1 if anything differs, and 3 if less than half of what can\nbe compared with the nodes of"
-        " a chain was."
-    )
+    parser.description = _ABOUT_VERIFY
     add_config_arguments(parser)
     add_chain_argument(
         parser,
@@ -284,16 +300,7 @@ def _find_uncompared(findings: Sequence[IndexFinding]) -> Iterator[str]:
 
 
 def _add_rebuild_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Derive all rows of the primary chains again from the stored blocks, so that the index also"
-        " has the validator\nsets of heights that an earlier version indexed. No block is read from"
-        " a node; if the network is neither\nmainnet nor Fuji, a node reports its"
-        " parameters.\n\nStop the indexer first (`index run`, or the daemon with index-chains); if"
-        " index-url is a server, those of\nall machines. Other daemons may run: they show the rows"
-        " that exist, and until the end they take validator\nsets from nodes, or with"
-        " validator-sets=index sign nothing. If the command is stopped, the indexer"
-        " continues\nwhere it was."
-    )
+    parser.description = _ABOUT_REBUILD
     add_config_arguments(parser)
     parser.add_argument(
         "--network", type=int, metavar="ID", help="network id, if data-dir has several"
@@ -346,13 +353,7 @@ def _require_no_writer(url: StoreUrl) -> None:
 
 
 def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Write all rows of one kind from the index of an EVM chain, in the order of the chain: NFT"
-        " transfers, NFT\nholdings, created contracts, blocks, or with `holders` ERC-20 balances"
-        " after the blocks that changed them.\nAll rows are of one moment; the indexer may be"
-        " running. docs/evm-index.md lists the fields and the SQL by\nwhich a column store"
-        " (ClickHouse) reads them."
-    )
+    parser.description = _ABOUT_EXPORT
     parser.add_argument(
         "subject", type=ExportSubject, choices=tuple(ExportSubject), metavar="ROWS", help=_SUBJECTS
     )

@@ -63,8 +63,13 @@ Row = tuple[str, ...]
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_location_arguments(parser, _ABOUT)
+    labels = ", ".join(_DIMENSIONS)
     parser.add_argument(
-        "--by", choices=tuple(_DIMENSIONS), default=_TOTAL, help="label that splits each bucket"
+        "--by",
+        choices=tuple(_DIMENSIONS),
+        default=_TOTAL,
+        metavar="LABEL",
+        help=f"label that splits each bucket: {labels} (default {_TOTAL})",
     )
     parser.add_argument(
         "--last",
