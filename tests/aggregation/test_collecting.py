@@ -206,16 +206,26 @@ def test_an_unreachable_quorum_fails_at_once_and_names_the_time_of_the_next_dial
     run_steps(AggregatorSetup(members([20] * 5)), steps)
 
 
-def test_the_text_names_the_justification_that_a_p_chain_message_needs() -> None:
+@pytest.mark.parametrize(
+    ("code", "refusal", "reason"),
+    [
+        # Nodes refuse conversions without a justification with the first, removals with the other.
+        (5, "cannot unmarshal", "justification_unparsable"),
+        (8, "invalid justification type: <nil>", "justification_kind_missing"),
+    ],
+)
+def test_the_text_names_the_justification_that_a_p_chain_message_needs(
+    code: int, refusal: str, reason: str
+) -> None:
     async def steps(setup: AggregatorSetup) -> None:
-        setup.network.scripts = {number: refuses(5, "cannot unmarshal") for number in range(1, 6)}
+        setup.network.scripts = {number: refuses(code, refusal) for number in range(1, 6)}
         about = message(chain=P_CHAIN)
         _, error = await taken(
             setup.service.aggregate(request(67, about=about, signing_subnet_id=SUBNET))
         )
         text = (
-            "% of the weight refuses to sign (justification_unparsable). Send the justification"
-            " that this message needs"
+            f"% of the weight refuses to sign ({reason}). Send the justification that this message"
+            " needs"
         )
         assert text in str(error)
         assert text in setup.service.reports.recent[-1].reason

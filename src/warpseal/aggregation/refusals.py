@@ -65,7 +65,8 @@ P_CHAIN_REFUSALS: Final[Mapping[int, Refusal]] = {
     ),
     8: Refusal(
         "justification_kind_missing",
-        "The justification names neither an initial validator nor a registration message.",
+        "Send the justification that this message needs: an L1ValidatorRegistrationJustification"
+        " that names an initial validator or a registration message.",
     ),
     9: Refusal(
         "justification_subnet_id_malformed",
