@@ -25,7 +25,7 @@ from tests.validators.fixtures import (
     nth_node,
     started_services,
 )
-from warpseal.validators.subnet_tracker import SubnetTracker
+from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 from warpseal.warp.validator_set import build_canonical_set
 
@@ -352,3 +352,33 @@ async def test_info_nodes_are_not_called_once_all_validators_are_connected() -> 
         await until(lambda: services.node.calls[PEERS] > calls + 1)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("subnet_id", "unit", "text"),
+    [
+        (
+            PRIMARY_NETWORK,
+            10**9,
+            "Primary Network: connected weight 1,234 AVAX of 13,400 AVAX needed"
+            " (total 20,000 AVAX, 18,766 AVAX of it inactive or without a BLS key)",
+        ),
+        (
+            L1,
+            1,
+            f"subnet {id_text(L1)}: connected weight 1,234 of 13,400 needed"
+            " (total 20,000, 18,766 of it inactive or without a BLS key)",
+        ),
+    ],
+)
+def test_the_reason_of_a_subnet_that_is_not_ready_has_weights_with_their_unit(
+    subnet_id: SubnetID, unit: int, text: str
+) -> None:
+    subnet = SubnetReadiness(
+        subnet_id=subnet_id,
+        is_known=True,
+        connected=1_234 * unit,
+        total=20_000 * unit,
+        missing=(),
+    )
+    assert subnet.shortfall == text

@@ -31,6 +31,7 @@ from warpseal.warp.validator_set import (
     CanonicalValidatorSet,
     Validator,
     required_weight,
+    weight_text,
 )
 
 if TYPE_CHECKING:
@@ -81,21 +82,20 @@ class SubnetReadiness(Struct, frozen=True):
     @property
     def shortfall(self) -> str | None:
         """The reason why the subnet is not ready; None if it is."""
+        is_primary = self.subnet_id == PRIMARY_NETWORK
+        subject = "Primary Network" if is_primary else f"subnet {id_text(self.subnet_id)}"
         if not self.is_known:
-            return f"subnet {id_text(self.subnet_id)}: its validators are not known yet"
+            return f"{subject}: its validators are not known yet"
         if self.failure is not None:
-            return (
-                f"subnet {id_text(self.subnet_id)}: its validator set cannot be read:"
-                f" {self.failure}"
-            )
+            return f"{subject}: its validator set cannot be read: {self.failure}"
         if self.is_ready:
             return None
-        keyless = f", {self.keyless} of it inactive or without a BLS key" if self.keyless else ""
-        weights = (
-            f"connected weight {self.connected} of {self.needed} needed (total"
-            f" {self.total}{keyless})"
+        connected, needed, total, keyless = (
+            weight_text(weight, is_stake=is_primary)
+            for weight in (self.connected, self.needed, self.total, self.keyless)
         )
-        return f"subnet {id_text(self.subnet_id)}: {weights}"
+        part = f", {keyless} of it inactive or without a BLS key" if self.keyless else ""
+        return f"{subject}: connected weight {connected} of {needed} needed (total {total}{part})"
 
 
 class SubnetTracker:

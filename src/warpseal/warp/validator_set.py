@@ -23,6 +23,7 @@ DEFAULT_QUORUM: Final = 67
 _COMPRESSED_FLAG: Final = 0x80
 _INFINITY_FLAG: Final = 0x40
 _MAX_LISTED: Final = 10
+_NAVAX_PER_AVAX: Final = 10**9
 
 
 class InvalidValidatorSet(ValueError):
@@ -202,6 +203,19 @@ def _describe_member(entry: ValidatorEntry | None, other: ValidatorEntry | None)
 def required_weight(total: int, percentage: int) -> int:
     """Return the least weight that is at least `percentage` percent of `total`."""
     return -(-total * percentage // 100)
+
+
+def weight_text(weight: int, *, is_stake: bool) -> str:
+    """Return a weight for people, with two decimals if it is at least an AVAX.
+
+    is_stake: the weight is stake of the Primary Network, nAVAX; weights of L1s have no unit.
+    """
+    if not is_stake:
+        return f"{weight:,}"
+    avax, navax = divmod(weight, _NAVAX_PER_AVAX)
+    digits = f"{navax:09}"
+    fraction = (digits[:2] if avax else digits).rstrip("0")
+    return f"{avax:,}.{fraction} AVAX" if fraction else f"{avax:,} AVAX"
 
 
 def has_quorum(signed: int, total: int, percentage: int) -> bool:

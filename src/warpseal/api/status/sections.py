@@ -28,6 +28,7 @@ from warpseal.api.status.document import (
 )
 from warpseal.api.status.pictures import ForecastPicture, draw_forecast
 from warpseal.warp.ids import PRIMARY_NETWORK, id_text
+from warpseal.warp.validator_set import weight_text
 
 PRIMARY_NETWORK_ID: Final = id_text(PRIMARY_NETWORK)
 
@@ -417,15 +418,9 @@ def _avax(navax: str) -> str:
 
 
 def _weight(weight: int, subnet_id: str) -> str:
-    """Return a weight with its unit: that of the Primary Network is stake in AVAX, others have
-    none.
-    """
-    if subnet_id != PRIMARY_NETWORK_ID:
-        return f"{weight:,}"
-    digits = f"{weight % _NAVAX:09}"
-    fraction = (digits[:2] if weight >= _NAVAX else digits).rstrip("0")
-    point = "." if fraction else ""
-    return f"{weight // _NAVAX:,}{point}{fraction}\N{NO-BREAK SPACE}AVAX"
+    """Return a weight with its unit, which stays on its line."""
+    text = weight_text(weight, is_stake=subnet_id == PRIMARY_NETWORK_ID)
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _percent(part: int, total: int) -> str:
