@@ -138,7 +138,8 @@ async def test_the_document_has_exactly_the_routes_and_its_requests_can_be_sent(
                     or {method.upper() for method in item if method != "servers"} <= methods
                 )
             await until(partial(is_healthy, daemon))
-            assert (await daemon.get("/openapi.json")).body == DOCUMENT
+            for path in ("/openapi.json", "/api-json"):
+                assert (await daemon.get(path)).body == DOCUMENT
             await assert_requests_can_be_sent(daemon)
 
 
