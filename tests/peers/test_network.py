@@ -25,9 +25,9 @@ from tests.peers.fixtures import (
     started_network,
 )
 from warpseal.peers import peer_warnings
-from warpseal.peers.network import PeerNetwork
+from warpseal.peers.network import ComingRefusal, PeerNetwork
 from warpseal.peers.settings import ManualPeer
-from warpseal.protocol.handshake import TESTED_VERSION
+from warpseal.protocol.handshake import TESTED_VERSION, Version
 from warpseal.protocol.messages import encode_signature_request
 from warpseal.runtime.go_time import rfc3339
 from warpseal.store.settings import StoreSettings
@@ -35,10 +35,13 @@ from warpseal.store.store import open_store
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.versions import Release
 
 # Tolerance of a time of the loop's clock that was made a wall-clock time.
 ROUNDING_S = 0.001
 L1 = SubnetID(b"\x07" * 32)
+# It accepts no older release from the time of its upgrade on.
+NEXT = Release((1, 16, 0), (1, 14, 0), "igloo", (1, 16, 0))
 CLOCK = re.compile(r"this machine's clock is ([+-]\d+) s")
 
 
@@ -549,6 +552,37 @@ async def test_a_network_that_refuses_the_tested_version_gets_the_one_that_it_ru
         assert peers.unknown_upgrade_time() == 1_607_144_400
         peers.record_upgrade_time(1_607_144_400)
         assert peers.unknown_upgrade_time() is None
+
+
+async def test_an_upgrade_of_less_than_half_of_the_weight_costs_no_connection(
+    tmp_path: Path,
+) -> None:
+    client = started_network(tmp_path, plan(9), ping_interval_s=0.4, allow_violations=True)
+    async with client as (network, peers):
+        network.state.fork_times["igloo"] = time.time() - 1
+        for index in range(4):
+            await network.upgrade_validator(index, NEXT)
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        assert peers.advertised_version == NEXT.version
+
+
+@pytest.mark.parametrize("advertised", [None, (1, 14, 9)])
+async def test_a_refusal_that_an_upgrade_will_bring_is_known_before_it(
+    tmp_path: Path, advertised: Version | None
+) -> None:
+    client = started_network(tmp_path, plan(3), ping_interval_s=0.4, advertised_version=advertised)
+    async with client as (network, peers):
+        fork_s = int(time.time()) + 86_400
+        network.state.fork_times["igloo"] = fork_s
+        introduce(peers, network.validators)
+        await all_connected(peers, network.validators)
+        assert peers.coming_refusal() is None
+        for index in (0, 1):
+            await network.upgrade_validator(index, NEXT)
+        await until(lambda: peers.versions().count(NEXT.version) == 2)
+        assert peers.coming_refusal() == ComingRefusal(NEXT.version, fork_s)
+        assert peers.is_version_fixed is (advertised is not None)
 
 
 async def test_an_upgrade_that_only_the_first_peer_knows_is_none_that_the_nodes_lack(

@@ -13,6 +13,7 @@ from warpseal.warp.ids import NodeID
 
 OLDER, NEWER, NEWEST, MAJOR = (1, 14, 2), (1, 16, 0), (1, 16, 2), (2, 0, 0)
 FUTURE = (99, 0, 0)
+NOW_S = 1_800_000_000
 
 
 def node(number: int) -> NodeID:
@@ -27,7 +28,7 @@ def advertised(count: int, setting: Version | None = None) -> AdvertisedVersion:
 
 
 def chosen(version: AdvertisedVersion) -> Version:
-    version.update()
+    version.update(NOW_S)
     return version.current
 
 
@@ -43,10 +44,12 @@ def chosen(version: AdvertisedVersion) -> Version:
         (3, [FUTURE], [], TESTED_VERSION),
         (10, [FUTURE] * 3, [], TESTED_VERSION),
         (10, [FUTURE] * 3, [TESTED_VERSION] * 7, TESTED_VERSION),
-        # More than a third of all weight and most of the known weight refuse it.
+        # More than a third of all weight refuses it, and most of the known weight a major number.
         (10, [NEWEST] * 4, [], NEWEST),
-        (10, [NEWEST] * 4, [OLDER] * 4, TESTED_VERSION),
-        (10, [NEWEST] * 5, [OLDER] * 4, NEWEST),
+        (10, [MAJOR] * 4, [OLDER] * 4, TESTED_VERSION),
+        (10, [MAJOR] * 5, [OLDER] * 4, MAJOR),
+        # Older peers accept a newer release of the same major number.
+        (10, [NEWEST] * 4, [OLDER] * 6, NEWEST),
         # The release that most of the refusing weight runs or exceeds.
         (10, [FUTURE] * 3 + [NEWER] * 4, [], NEWER),
         (10, [MAJOR] * 6 + [NEWER] * 4, [], MAJOR),
@@ -63,9 +66,9 @@ def test_a_newer_release_is_advertised_if_enough_weight_refuses_the_tested_one(
         version.record_refused(node(number), release)
     for number, release in enumerate(accepting, len(refusing)):
         version.record_accepted(node(number), release)
-    assert version.update() is (expected != TESTED_VERSION)
+    assert version.update(NOW_S) is (expected != TESTED_VERSION)
     assert version.current == expected
-    assert not version.update()
+    assert not version.update(NOW_S)
 
 
 def test_a_raised_release_stays_while_the_peers_that_demanded_it_accept_it() -> None:
@@ -111,7 +114,7 @@ def test_a_setting_is_never_changed() -> None:
     version = advertised(3, (1, 14, 0))
     for number in range(3):
         version.record_refused(node(number), NEWER)
-    assert not version.update()
+    assert not version.update(NOW_S)
     assert version.current == (1, 14, 0)
 
 
@@ -158,3 +161,62 @@ def test_a_peer_that_runs_the_tested_release_refuses_it_no_longer() -> None:
     assert chosen(version) == MAJOR
     version.record_refused(node(2), TESTED_VERSION)
     assert chosen(version) == TESTED_VERSION
+
+
+UPGRADE_S = NOW_S + 100
+
+
+def test_a_newer_release_is_advertised_when_the_upgrade_of_enough_weight_has_come() -> None:
+    version = advertised(10)
+    for number in range(4):
+        version.record_accepted(node(number), NEWER, UPGRADE_S)
+    for number in range(4, 10):
+        version.record_accepted(node(number), TESTED_VERSION, UPGRADE_S)
+    assert not version.update(UPGRADE_S - 1)
+    assert version.update(UPGRADE_S)
+    assert version.current == NEWER
+    # Peers that connect again accept it; the upgrade is no longer ahead then.
+    for number in range(4):
+        version.record_accepted(node(number), NEWER)
+    assert not version.update(UPGRADE_S + 1)
+    for number in range(3):
+        version.record_accepted(node(number), TESTED_VERSION)
+    assert version.update(UPGRADE_S + 2)
+    assert version.current == TESTED_VERSION
+
+
+@pytest.mark.parametrize(
+    ("knowing", "release"),
+    [
+        # A third of the weight is not enough.
+        (3, NEWER),
+        # Releases of one minor number accept each other, and an older one refuses no newer one.
+        (10, (*TESTED_VERSION[:2], TESTED_VERSION[2] + 1)),
+        (10, TESTED_VERSION),
+        (10, OLDER),
+    ],
+)
+def test_an_upgrade_of_other_peers_changes_nothing(knowing: int, release: Version) -> None:
+    version = advertised(10)
+    for number in range(knowing):
+        version.record_accepted(node(number), release, UPGRADE_S)
+    assert not version.update(UPGRADE_S)
+    assert version.current == TESTED_VERSION
+
+
+def test_an_upgrade_with_a_new_major_number_needs_most_of_the_known_weight() -> None:
+    version = advertised(10)
+    for number in range(10):
+        version.record_accepted(node(number), MAJOR if number < 5 else OLDER, UPGRADE_S)
+    assert not version.update(UPGRADE_S)
+    version.record_accepted(node(5), MAJOR, UPGRADE_S)
+    assert version.update(UPGRADE_S)
+    assert version.current == MAJOR
+
+
+def test_a_setting_outlasts_an_upgrade() -> None:
+    version = advertised(3, OLDER)
+    for number in range(3):
+        version.record_accepted(node(number), NEWER, UPGRADE_S)
+    assert not version.update(UPGRADE_S)
+    assert (version.is_setting, version.current) == (True, OLDER)

@@ -160,7 +160,9 @@ class ConnectionRegistry:
         )
         self._book.record_reached(node_id, connection.endpoint, self._unix_s())
         self._gossip.add(handshake.claim)
-        self._version.record_accepted(node_id, handshake.version)
+        is_ahead = handshake.upgrade_time > self._unix_s()
+        refuses_from = handshake.upgrade_time if is_ahead else None
+        self._version.record_accepted(node_id, handshake.version, refuses_from)
         self.clocks.add(node_id, handshake.clock_offset_s, self._unix_s(), now)
         self.notify(node_id, True)
 

@@ -10,7 +10,7 @@ the gap between two attempts at one node (one upgrade in 10 s per source address
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from heapq import heappop, heappush
 from itertools import count
@@ -104,6 +104,9 @@ class DialSchedule:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def __iter__(self) -> Iterator[NodeID]:
+        return iter(self._states)
 
     def is_promising(self, node_id: NodeID) -> bool:
         """Return whether a node is being dialed, or will be after no failure."""

@@ -11,7 +11,7 @@ from random import Random, SystemRandom
 from types import MappingProxyType
 from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from warpseal import bls
 from warpseal.ledger.params import UNSCHEDULED_S
@@ -48,6 +48,7 @@ from warpseal.protocol.handshake import (
     PeerHandshake,
     PeerWeights,
     Version,
+    may_refuse,
 )
 from warpseal.protocol.messages import encode_app_request, encode_get_peer_list
 from warpseal.protocol.peer import ProtocolSettings
@@ -68,6 +69,18 @@ _TICKS_PER_TIMEOUT: Final = 8
 _MAX_ERROR_TEXT: Final = 200
 # A validator that was tracked a moment ago, or that waits for the dials of others.
 _NOT_DIALED: Final = "not_dialed_yet"
+
+
+class ComingRefusal(Struct, frozen=True):
+    """Validators with a third of the weight run a newer release than the advertised one, and know
+    an upgrade that is ahead, from which on they may refuse the advertised one.
+
+    version: release that they run or exceed.
+    unix_s: time of the upgrade, Unix seconds.
+    """
+
+    version: Version
+    unix_s: int
 
 
 class PeerNetwork:
@@ -364,6 +377,27 @@ class PeerNetwork:
         """The release that new connections advertise."""
         return self._version.current
 
+    @property
+    def is_version_fixed(self) -> bool:
+        """Whether the advertised release is that of the setting, which nothing changes."""
+        return self._version.is_setting
+
+    def coming_refusal(self) -> ComingRefusal | None:
+        """Return from when on validators may refuse the advertised release; None if none is known
+        to.
+        """
+        advertised, now = self._version.current, self._unix_clock()
+        unix_s = self._weights.find_shared(
+            (node_id, handshake.upgrade_time)
+            for node_id, handshake in self._handshakes()
+            if may_refuse(handshake.version, advertised)
+            and now < handshake.upgrade_time < UNSCHEDULED_S
+        )
+        version = self._newer_version()
+        if unix_s is None or version is None:
+            return None
+        return ComingRefusal(version, unix_s)
+
     def record_upgrade_time(self, upgrade_time: int) -> None:
         """Advertise the time of the latest upgrade that the configured nodes know.
 
@@ -401,15 +435,14 @@ class PeerNetwork:
 
     def _update_version(self) -> None:
         """Advertise the release that peers demand; repeat the dials that they refused."""
-        if not self._version.update():
+        if not self._version.update(self._unix_clock()):
             return
         version = self._own_handshake.version = self._version.current
         level = logging.WARNING if version > TESTED_VERSION else logging.INFO
         fields = {"version": version_text(version), "tested": version_text(TESTED_VERSION)}
         log.log(level, "advertised version changed: peers refuse older ones", extra=fields)
-        self.redial_soon(
-            node_id for node_id in self._weights.by_node if node_id not in self._registry.connected
-        )
+        # Those of L1s as well, which may have no weight in the Primary Network.
+        self.redial_soon(list(self._schedule))
 
     # Running.
 

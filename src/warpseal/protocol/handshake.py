@@ -123,11 +123,15 @@ class PeerWeights:
 class _PeerRelease(Struct, frozen=True):
     """The release of a peer.
 
-    has_refused: the peer hung up because an older release was advertised.
+    refuses: the peer hung up because an older release was advertised, or knows an upgrade whose
+        time has come since it accepted one.
+    refuses_from: Unix seconds of an upgrade that the peer knows and that is ahead; None without
+        one.
     """
 
     version: Version
-    has_refused: bool
+    refuses: bool
+    refuses_from: int | None = None
 
 
 class AdvertisedVersion:
@@ -138,60 +142,98 @@ class AdvertisedVersion:
     Source of truth: avalanchego `version/compatibility.go`. A node refuses a peer whose release is
     older than the lowest compatible one, which an upgrade raises, or has a newer major number; any
     other newer release it only logs. A node sends its own handshake before it reads ours, so that
-    the release of one that refuses is known.
+    the release of one that refuses is known, as is the time at which it may begin to refuse.
+
+    is_setting: the release is that of the setting, which nothing changes.
     """
 
     def __init__(self, setting: Version | None, weights: PeerWeights) -> None:
         self.current = setting or TESTED_VERSION
-        self._is_setting = setting is not None
+        self.is_setting: Final = setting is not None
         self._weights = weights
         self._peers: dict[NodeID, _PeerRelease] = {}
 
-    def record_accepted(self, node_id: NodeID, version: Version) -> None:
-        """Record the release of a peer that accepted our handshake."""
+    def record_accepted(
+        self, node_id: NodeID, version: Version, refuses_from: int | None = None
+    ) -> None:
+        """Record the release of a peer that accepted our handshake.
+
+        refuses_from: Unix seconds of an upgrade that the peer knows and that is ahead; None without
+            one.
+        """
         # A peer that accepts a raised release would refuse the tested one as before, until it runs
         # that itself.
-        has_refused = self.current > TESTED_VERSION and self._has_refused(node_id)
-        self._record(node_id, version, has_refused=has_refused)
+        refuses = self.current > TESTED_VERSION and self._refuses(node_id)
+        self._record(node_id, _PeerRelease(version, refuses, refuses_from))
 
     def record_refused(self, node_id: NodeID, version: Version) -> None:
         """Record the release of a peer that hung up when it had read our handshake."""
-        has_refused = version > self.current or self._has_refused(node_id)
-        self._record(node_id, version, has_refused=has_refused)
+        refuses = version > self.current or self._refuses(node_id)
+        self._record(node_id, _PeerRelease(version, refuses))
 
     def forget(self, node_ids: Iterable[NodeID]) -> None:
         """Forget the releases of nodes that are not dialed any more."""
         for node_id in node_ids:
             self._peers.pop(node_id, None)
 
-    def update(self) -> bool:
+    def update(self, unix_s: float) -> bool:
         """Choose the release that peers accept; return whether it has changed."""
-        version = self.current if self._is_setting else self._find_demanded() or TESTED_VERSION
+        self._let_pass(unix_s)
+        version = self.current if self.is_setting else self._find_demanded() or TESTED_VERSION
         has_changed = version != self.current
         self.current = version
         return has_changed
 
-    def _has_refused(self, node_id: NodeID) -> bool:
-        return node_id in self._peers and self._peers[node_id].has_refused
+    def _refuses(self, node_id: NodeID) -> bool:
+        return node_id in self._peers and self._peers[node_id].refuses
 
-    def _record(self, node_id: NodeID, version: Version, *, has_refused: bool) -> None:
-        self._peers[node_id] = _PeerRelease(version, has_refused and version > TESTED_VERSION)
+    def _record(self, node_id: NodeID, release: _PeerRelease) -> None:
+        # A peer that runs no newer release than the tested one cannot refuse that for its age.
+        refuses = release.refuses and release.version > TESTED_VERSION
+        refuses_from = release.refuses_from
+        if not may_refuse(release.version, TESTED_VERSION):
+            refuses_from = None
+        self._peers[node_id] = _PeerRelease(release.version, refuses, refuses_from)
+
+    def _let_pass(self, unix_s: float) -> None:
+        """Count the peers as refusing whose upgrade has come since they accepted our release.
+
+        They check the release of connected peers again at their next ping. To wait for the refusals
+        would cost the connections to more than a third of the weight, each for the 10 s that a node
+        permits no second dial.
+        """
+        for node_id, release in self._peers.items():
+            if release.refuses_from is not None and release.refuses_from <= unix_s:
+                self._peers[node_id] = _PeerRelease(release.version, refuses=True)
 
     def _find_demanded(self) -> Version | None:
         """Return the release that most of the refusing weight runs or exceeds.
 
-        The refusing peers need more than a third of all weight, which liars do not have, and more
-        than half of the weight whose releases are known: a new major number costs the connections
-        to the others.
+        The refusing peers need more than a third of all weight, which liars do not have. For a new
+        major number they also need more than half of the weight whose releases are known, since it
+        costs the connections to the others, which only log any other newer release.
         """
         weights = self._weights.by_node
         peers = [(release, weights.get(node_id, 0)) for node_id, release in self._peers.items()]
-        refusing = [(release.version, weight) for release, weight in peers if release.has_refused]
+        refusing = [(release.version, weight) for release, weight in peers if release.refuses]
         refusing_weight = sum(weight for _, weight in refusing)
-        release_weight = sum(weight for _, weight in peers)
-        if 3 * refusing_weight <= self._weights.total or 2 * refusing_weight <= release_weight:
+        if 3 * refusing_weight <= self._weights.total:
             return None
-        return _find_exceeded(refusing, refusing_weight // 2)
+        demanded = _find_exceeded(refusing, refusing_weight // 2)
+        release_weight = sum(weight for _, weight in peers)
+        has_new_major = demanded is not None and demanded[0] > TESTED_VERSION[0]
+        if has_new_major and 2 * refusing_weight <= release_weight:
+            return None
+        return demanded
+
+
+def may_refuse(release: Version, older: Version) -> bool:
+    """Return whether an upgrade may let peers of a release refuse an older one.
+
+    Releases of one minor number accept each other: avalanchego `RELEASES.md` calls each one
+    compatible to the first of its number, and `version/constants.go` has no other lowest one.
+    """
+    return release[:2] > older[:2]
 
 
 def _find_exceeded(weighed: Iterable[tuple[ReportT, int]], limit: int) -> ReportT | None:
