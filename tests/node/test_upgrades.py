@@ -10,7 +10,9 @@ import pytest
 from aiohttp import web
 
 from tests.aggregation.virtual_time import now, run
+from tests.eventually import until
 from tests.node.recorded_node import RecordedNode, open_upstream, recorded_result
+from warpseal.node import info
 from warpseal.node.info import (
     AHEAD_S,
     TESTED_UPGRADES,
@@ -18,6 +20,7 @@ from warpseal.node.info import (
     NetworkUpgrades,
     UpgradeWatch,
 )
+from warpseal.runtime.process import running
 from warpseal.upstream.errors import NodeAttempt, NodesDisagree, NodeUnavailable, PublicFailure
 
 MOVED = "2027-03-01T15:00:00Z"
@@ -41,7 +44,7 @@ def upgrades(**times: object) -> dict[str, Any]:
 async def test_recorded_upgrades_are_all_tested_ones() -> None:
     latest: list[int] = []
     async with open_upstream(RecordedNode()) as upstream:
-        watch = UpgradeWatch(upstream.info, latest.append, lambda: 10.0**12)
+        watch = UpgradeWatch(upstream.info, latest.append, unix_clock=lambda: 10.0**12)
         assert await watch.ask()
     assert watch.untested() == {}
     assert latest == [1_607_144_400]
@@ -57,7 +60,9 @@ async def test_an_upgrade_that_was_not_tested_is_named_a_month_ahead_and_from_th
     node = RecordedNode({"info.upgrades": upgrades(ioTime=MOVED, laterTime=NEVER)})
     latest: list[int] = []
     async with open_upstream(node) as upstream:
-        watch = UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S - AHEAD_S - early_s)
+        watch = UpgradeWatch(
+            upstream.info, latest.append, unix_clock=lambda: MOVED_S - AHEAD_S - early_s
+        )
         assert await watch.ask()
         assert watch.untested() == ({"io": MOVED_S} if is_due else {})
     assert latest == [MOVED_S]
@@ -66,7 +71,7 @@ async def test_an_upgrade_that_was_not_tested_is_named_a_month_ahead_and_from_th
 async def test_a_node_that_refuses_the_call_changes_nothing_and_is_asked_again_soon() -> None:
     node, latest = RecordedNode({"info.upgrades": upgrades(ioTime=MOVED)}), list[int]()
     async with open_upstream(node) as upstream:
-        watch = UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S)
+        watch = UpgradeWatch(upstream.info, latest.append, unix_clock=lambda: MOVED_S)
         assert await watch.ask()
         node.replies["info.upgrades"] = lambda _: web.Response(status=404)
         assert not await watch.ask()
@@ -83,7 +88,7 @@ async def test_a_date_of_no_sane_year_is_a_bad_answer_of_its_node_alone(date: st
     bad, good = RecordedNode({"info.upgrades": upgrades(ioTime=date)}), RecordedNode()
     latest: list[int] = []
     async with open_upstream(bad) as upstream:
-        watch = UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S)
+        watch = UpgradeWatch(upstream.info, latest.append, unix_clock=lambda: MOVED_S)
         assert not await watch.ask()
         with pytest.raises(NodeUnavailable) as error:
             await upstream.info.upgrades()
@@ -94,7 +99,7 @@ async def test_a_date_of_no_sane_year_is_a_bad_answer_of_its_node_alone(date: st
         assert await watch.ask()
     bad.replies["info.upgrades"] = upgrades(ioTime=date)
     async with open_upstream(bad, good) as upstream:
-        assert await UpgradeWatch(upstream.info, latest.append, lambda: MOVED_S).ask()
+        assert await UpgradeWatch(upstream.info, latest.append, unix_clock=lambda: MOVED_S).ask()
     assert latest == [1_607_144_400] * 2
 
 
@@ -103,6 +108,28 @@ async def test_the_zero_time_of_a_node_means_active_from_the_start() -> None:
         RecordedNode({"info.upgrades": {"etnaTime": "0001-01-01T00:00:00Z"}})
     ) as upstream:
         assert (await upstream.info.upgrades())["etna"] == 0
+
+
+async def test_a_node_of_an_older_release_hides_no_upgrade_that_is_known_to_be_scheduled() -> None:
+    older = upgrades(heliconTime=NEVER, iglooTime=NEVER, graniteTime=MOVED)
+    node = RecordedNode({"info.getNetworkID": {"networkID": "1"}, "info.upgrades": older})
+    async with open_upstream(node) as upstream:
+        times = await upstream.info.upgrades()
+    expected = {"helicon": 1_790_089_200, "igloo": NEVER_S, "granite": MOVED_S}
+    assert {name: times[name] for name in expected} == expected
+
+
+async def test_validators_that_know_an_upgrade_let_the_nodes_be_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(info, "_RETRY_S", 0.01)
+    node, latest = RecordedNode(), list[int]()
+    async with open_upstream(node) as upstream:
+        watch = UpgradeWatch(upstream.info, latest.append, lambda: latest[-1] < MOVED_S)
+        async with running(watch.run()):
+            await until(lambda: len(latest) > 1)
+            node.replies["info.upgrades"] = upgrades(ioTime=MOVED)
+            await until(lambda: latest[-1] == MOVED_S)
 
 
 async def test_a_name_of_an_upgrade_is_short() -> None:

@@ -45,8 +45,9 @@ TESTED_UPGRADES: Final = frozenset(
 """The upgrades that this version of Warpseal was tested with, in the node's spelling."""
 
 AHEAD_S: Final = 30 * 86_400
-_INTERVAL_S: Final = 3_600.0
 _RETRY_S: Final = 60.0
+# Once an hour.
+_RETRIES: Final = 60
 _MAX_VERSION_LENGTH: Final = 64
 _MAX_PROTOCOL_DIGITS: Final = 9
 
@@ -128,8 +129,13 @@ class InfoClient:
         Raises NodeUnavailable.
         """
         reported = await self.reported_upgrades()
-        builtin = builtin_upgrades(await self.network_id())
-        return builtin if reported is None else {**builtin, **reported.times_s}
+        times_s = dict(builtin_upgrades(await self.network_id()))
+        reported_times_s: Mapping[str, int] = {} if reported is None else reported.times_s
+        for name, unix_s in reported_times_s.items():
+            # A node of an older release may not know that an upgrade is scheduled.
+            if unix_s < UNSCHEDULED_S or name not in times_s:
+                times_s[name] = unix_s
+        return times_s
 
     async def reported_upgrades(self) -> NetworkUpgrades | None:
         """Return the upgrades that nodes report; None if they do not have the method.
@@ -237,19 +243,23 @@ class InfoClient:
 
 
 class UpgradeWatch:
-    """Reads the upgrades that nodes report, every hour, and every minute while they report none.
+    """Reads the upgrades that nodes report, every hour, and every minute while they report none, or
+    not the one that validators know.
 
     on_latest: function that gets the time of the latest scheduled upgrade, Unix seconds, or 0.
+    is_behind: returns whether validators know an upgrade that the nodes did not report.
     """
 
     def __init__(
         self,
         info: InfoClient,
         on_latest: Callable[[int], None],
+        is_behind: Callable[[], bool] = lambda: False,
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
         self._info = info
         self._on_latest = on_latest
+        self._is_behind = is_behind
         self._unix_clock = unix_clock
         self._times: Mapping[str, int] = {}
 
@@ -257,7 +267,11 @@ class UpgradeWatch:
         """Ask until cancelled."""
         while True:
             is_current = await self.ask()
-            await asyncio.sleep(_INTERVAL_S if is_current else _RETRY_S)
+            for _ in range(_RETRIES if is_current else 1):
+                await asyncio.sleep(_RETRY_S)
+                # The nodes may be updated at any time after the validators.
+                if self._is_behind():
+                    break
 
     async def ask(self) -> bool:
         """Ask once; return whether nodes reported upgrades.
