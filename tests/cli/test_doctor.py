@@ -15,10 +15,12 @@ from tests.integration.daemon import build_config, run_daemon, run_network, writ
 from tests.integration.process import FinishedCommand, run_command
 from tests.node.recorded_node import closed_port, refusing_uri
 from warpseal.bls import BACKEND
+from warpseal.runtime.go_time import rfc3339
 from warpseal.warp.ids import id_text
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 from warpseal_simnet.settings import NodeSettings
+from warpseal_simnet.versions import Release
 
 PLAN = Plan(validators=8, l1s=(L1Plan(validators=4),))
 
@@ -152,6 +154,28 @@ async def test_newer_versions_and_upgrades_that_were_not_tested_are_warnings(
     assert any("up to 1.15.3" in warning for warning in warnings)
     assert any("the network upgrade io of" in warning for warning in warnings)
     assert "update Warpseal before it" in command.stdout
+
+
+async def test_a_fixed_version_that_an_upgrade_will_refuse_is_a_warning_with_its_time(
+    tmp_path: Path,
+) -> None:
+    fork_s = int(time.time()) + 86_400
+    async with run_network(PLAN) as network:
+        network.state.fork_times["igloo"] = fork_s
+        for validator in network.validators:
+            release = Release((1, 16, 0), (1, 14, 0), "igloo", (1, 16, 0))
+            await network.upgrade_validator(validator.index, release)
+        keys = {"advertised-version": "1.14.0", "follow-p-chain": False}
+        command = await run_doctor(network, tmp_path, keys, wait="20")
+    assert command.code == 0
+    text = (
+        "a third of the weight runs 1.16.0 or newer, and may refuse the advertised 1.14.0 from its"
+        f" upgrade at {rfc3339(fork_s)} on"
+    )
+    assert text in findings(command, "WARN")
+    assert "raise advertised-version before it, or remove it; else they hang up" in command.stdout
+    # The nodes do not know the upgrade.
+    assert any(f"an upgrade at {rfc3339(fork_s)}" in text for text in findings(command, "WARN"))
 
 
 async def test_weight_without_keys_is_reported_and_too_much_of_it_fails(tmp_path: Path) -> None:

@@ -245,7 +245,10 @@ async def test_a_daemon_indexes_the_l1s_of_a_node_and_its_health_names_a_chain_t
             )
 
         await until(is_reported)
-        reason = f"indexing the {name} stopped at block 7: wrong_receipt_count"
+        reason = (
+            f"indexing the {name} stopped at block 7: wrong_receipt_count (1 transactions, 0"
+            " receipts)"
+        )
         assert checks["evm-index"]["error"] == reason
         assert checks["evm-index"]["message"][name]["height"] == "6"
         ready = await get_json(f"{url}/ready")

@@ -28,6 +28,7 @@ from warpseal.l1.follower import (
 )
 from warpseal.l1.prefetch import EagerSigner
 from warpseal.l1.service import L1MessageService
+from warpseal.ops.health.checks import follower_check
 from warpseal.resources.chains import PrimaryChain
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ async def open_l1(
         core.metrics.samples.register(FollowerSample, lambda: [follower_sample(follower)])
         core.ready.register("follower", lambda: follower_state(follower))
         core.status.register(status)
+        core.health.register(follower_check(follower.progress))
         if core.has_store:
             core.keep_running(tasks, "P-Chain follower", follower.run)
             core.keep_running(tasks, "eager signing", eager.run)

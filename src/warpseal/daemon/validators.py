@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from warpseal.config.keys import Config
 from warpseal.daemon.core import Core
 from warpseal.daemon.peer_status import describe_validators
 from warpseal.daemon.quorum_log import log_first_quorums, log_missing_quorums
 from warpseal.daemon.registries import StatusRequest
+from warpseal.daemon.upgrade_log import log_upgrades
 from warpseal.metrics.samples import (
     NetworkSample,
     Sample,
@@ -19,13 +21,14 @@ from warpseal.metrics.samples import (
     metric,
 )
 from warpseal.node.info import UpgradeWatch
-from warpseal.ops.health.checks import peer_checks, validator_sets_check
+from warpseal.ops.health.checks import peer_checks, upgrade_check, validator_sets_check
 from warpseal.peers.network import PeerNetwork
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chain_validator_list import CurrentValidations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import EpochHeights, ProposedHeight
 from warpseal.validators.sets import ValidatorSets
+from warpseal.validators.settings import SetSource
 from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
 from warpseal.validators.uptime.recorder import UptimeRecorder
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text, node_id_text
@@ -76,7 +79,11 @@ class ValidatorNetwork:
         self.network = PeerNetwork(
             config.peers, core.identity, core.network_id, core.store.addresses
         )
-        self.upgrades = UpgradeWatch(upstream.info, self.network.record_upgrade_time)
+        self.upgrades = UpgradeWatch(
+            upstream.info,
+            self.network.record_upgrade_time,
+            lambda: self.network.unknown_upgrade_time() is not None,
+        )
         node_id = core.identity.identity.node_id
         self.uptime = UptimeRecorder(self.network, core.store.observed, node_id, config.uptime)
         self.current = CurrentValidations(
@@ -136,6 +143,23 @@ class ValidatorNetwork:
         return self.current.underfunded(subnet_id)
 
 
+def find_readers(config: Config) -> tuple[str, ...]:
+    """Return the parts of a daemon that read blocks, and so stop at one that they cannot decode."""
+    readers: list[str] = []
+    if config.follower.follow_p_chain:
+        readers.append(
+            "the follower of the P-Chain (then no L1 message is signed ahead, and the removal of a"
+            " validator that registers later needs its registration in the request)"
+        )
+    for chain in config.indexer.chains:
+        readers.append(f"the index of the {chain.name}-Chain")
+    if config.node.has_evm_index:
+        readers.append("the index of an EVM chain")
+    if config.set_source is SetSource.INDEX:
+        readers.append("signing, since validator-sets is index")
+    return tuple(readers)
+
+
 @asynccontextmanager
 async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator[ValidatorNetwork]:
     """Follow the P-Chain, and stay connected to the validators of the tracked subnets."""
@@ -151,15 +175,9 @@ async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator
     core.status.register(status)
     _register_samples(core, validators)
     now = asyncio.get_running_loop().time
+    upgrades = upgrade_check(network, validators.upgrades, find_readers(core.config))
     core.health.register(
-        *peer_checks(
-            network,
-            tracker,
-            validators.current,
-            validators.upgrades,
-            core.config.peers,
-            now,
-        )
+        *peer_checks(network, tracker, validators.current, core.config.peers, now), upgrades
     )
     if core.upstreams.indexed is not None:
         core.health.register(validator_sets_check(core.upstreams.indexed.comparison))
@@ -172,6 +190,7 @@ async def open_validators(core: Core, tasks: asyncio.TaskGroup) -> AsyncIterator
         "log of quorums",
         lambda: log_first_quorums(network, tracker, core.registries.uptime_s),
     )
+    core.keep_running(tasks, "log of upgrades", lambda: log_upgrades(upgrades))
     core.keep_running(
         tasks, "log of missing quorums", lambda: log_missing_quorums(network, tracker)
     )

@@ -19,14 +19,14 @@ from warpseal.config.files import find_unusable_files
 from warpseal.config.keys import Config
 from warpseal.daemon.core import Core, Upstreams, open_core, open_upstreams
 from warpseal.daemon.registries import Registries
-from warpseal.daemon.validators import ValidatorNetwork
+from warpseal.daemon.validators import ValidatorNetwork, find_readers
 from warpseal.doctor.evm import check_evm_indexes
 from warpseal.doctor.nodes import check_gateway, check_heights, check_index_sets, compare_nodes
 from warpseal.errors import StartupError
 from warpseal.metrics.registry import Metrics
 from warpseal.node.p_chain import P_CHAIN_PATHS
 from warpseal.node.settings import NodeSettings
-from warpseal.ops.health.checks import peer_checks, quorum_check
+from warpseal.ops.health.checks import peer_checks, quorum_check, upgrade_check
 from warpseal.ops.health.registry import Finding, Grade
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.runtime.process import running
@@ -126,9 +126,8 @@ async def _check_peers(
                         await validators.current.of(subnet_id)
             now = asyncio.get_running_loop().time
             checks = [quorum_check(subnet_id, tracker, lambda: network) for subnet_id in subnet_ids]
-            checks += peer_checks(
-                network, tracker, validators.current, validators.upgrades, config.peers, now
-            )
+            checks += peer_checks(network, tracker, validators.current, config.peers, now)
+            checks.append(upgrade_check(network, validators.upgrades, find_readers(config)))
             findings: list[Finding] = []
             for check in checks:
                 if check.findings is not None:

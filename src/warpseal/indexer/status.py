@@ -311,5 +311,4 @@ def _describe_stall(progress: ChainProgress) -> str:
     if progress.stop is None:
         since = rfc3339(progress.waiting_since or 0)
         return f"indexing the {progress.chain} waits since {since}: {progress.waiting}"
-    place = "" if progress.stop.height is None else f" at block {progress.stop.height}"
-    return f"indexing the {progress.chain} stopped{place}: {progress.stop.reason}"
+    return f"indexing the {progress.chain} stopped {progress.stop.text}"

@@ -18,6 +18,7 @@ from warpseal.resources.base import or_unset
 MAX_REPORT_AGE_S: Final = 60
 """A process reports each chain every 15 s, or later if a transaction keeps its worker busy."""
 
+_MAX_DETAIL: Final = 200
 NOT_BEGUN: Final = "the indexer has not begun with this chain"
 
 
@@ -35,6 +36,13 @@ class ChainStop(Struct, frozen=True):
     detail: str = ""
     raw: bytes = b""
     since: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The place, the reason and the detail, such as "at block 38: unknown_type (...)"."""
+        place = "" if self.height is None else f"at block {self.height}: "
+        detail = f" ({self.detail[:_MAX_DETAIL]})" if self.detail else ""
+        return f"{place}{self.reason}{detail}"
 
 
 class Backfill(Struct, frozen=True):

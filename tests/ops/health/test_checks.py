@@ -138,7 +138,7 @@ def test_a_chain_fails_when_too_little_weight_is_connected_or_its_follower_stopp
     }
     setup.progress = replace(setup.progress, stop=ChainStop("another_chain", 9))
     assert run_check(setup.check()).error == (
-        "engine: consensus: the follower has stopped: another_chain; " + networking
+        "engine: consensus: the follower has stopped at block 9: another_chain; " + networking
     )
     setup.weight = 67
     setup.progress = replace(setup.progress, stop=None)

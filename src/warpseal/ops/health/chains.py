@@ -108,8 +108,8 @@ def chain_check(
         engine = {"consensus": _consensus(progress, age_s), "vm": _vm(progress)}
         message = {"engine": engine, "networking": networking}
         errors = []
-        if progress.stopped is not None:
-            errors.append(f"engine: consensus: the follower has stopped: {progress.stopped}")
+        if progress.stop is not None:
+            errors.append(f"engine: consensus: the follower has stopped {progress.stop.text}")
         if progress.waiting_since is not None:
             since = rfc3339(progress.waiting_since)
             errors.append(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -19,7 +20,9 @@ from msgspec import Struct, to_builtins
 from warpseal.ops.health.chains import FollowedChain, ReadinessSource
 from warpseal.ops.health.registry import APPLICATION, CheckOutcome, Finding, Grade, HealthCheck
 from warpseal.ops.settings import HealthSettings
+from warpseal.peers.peer_warnings import version_text
 from warpseal.peers.settings import PeerSettings
+from warpseal.resources.progress import ChainProgress
 from warpseal.runtime.go_time import go_duration, rfc3339
 from warpseal.validators.balances import UNDERFUNDED_ADVICE
 from warpseal.validators.subnet_tracker import SubnetReadiness, SubnetTracker
@@ -29,7 +32,7 @@ from warpseal.warp.validator_set import DEFAULT_QUORUM
 
 if TYPE_CHECKING:
     from warpseal.node.info import UpgradeWatch
-    from warpseal.peers.network import PeerNetwork
+    from warpseal.peers.network import ComingRefusal, PeerNetwork
     from warpseal.store.values import StoreStatus
     from warpseal.usage.flusher import FlusherStatus
     from warpseal.validators.chain_validator_list import CurrentValidations
@@ -41,10 +44,6 @@ MAX_SEND_FAIL_RATE: Final = 0.9
 MAX_OUTSTANDING: Final = 1_024
 MAX_REQUEST_S: Final = 300.0
 NOT_BOOTSTRAPPED: Final = "subnets not bootstrapped"
-_UPGRADE_ADVICE: Final = (
-    "update Warpseal before it. What may stop then: the index of a chain, and L1 messages, at the"
-    " first block or transaction of a new type; connections, if new rules refuse this handshake"
-)
 _MAX_LISTED: Final = 10
 _REPORT_MARGIN_S: Final = 5.0
 _GLOBAL: Final = frozenset({APPLICATION})
@@ -66,13 +65,11 @@ def peer_checks(
     network: PeerNetwork,
     subnet_tracker: SubnetTracker,
     current: CurrentValidations,
-    upgrades: UpgradeWatch,
     settings: PeerSettings,
     now: Callable[[], float],
 ) -> Iterator[HealthCheck]:
     """Yield the checks of the peers.
 
-    upgrades: upgrades that Warpseal was not tested with, as the nodes report them.
     now: returns the seconds of the clock of the connections.
     """
 
@@ -83,7 +80,6 @@ def peer_checks(
     yield router_check(traffic, now)
     yield clock_check(lambda: network.clock_offset_s, settings.clock_tolerance_s)
     yield HealthCheck("versions", findings=lambda: _version_findings(network))
-    yield _upgrade_check(network, upgrades)
     yield HealthCheck("balances", findings=lambda: _balance_findings(subnet_tracker, current))
     yield HealthCheck("files", findings=lambda: _file_findings(network, subnet_tracker))
 
@@ -182,6 +178,102 @@ def clock_check(offset_s: Callable[[], float | None], tolerance_s: float) -> Hea
         return _clock_findings(offset_s(), tolerance_s)
 
     return HealthCheck("clock", run, _GLOBAL, findings=findings)
+
+
+def upgrade_check(
+    network: PeerNetwork,
+    upgrades: UpgradeWatch,
+    readers: Sequence[str],
+    unix_clock: Callable[[], float] = time.time,
+) -> HealthCheck:
+    """Return the check of upgrades that this version was not tested with, that the configured nodes
+    do not know, or from which on validators may refuse the advertised release.
+
+    It never fails, since the daemon signs until then, and also afterwards if nothing that it needs
+    has changed.
+
+    upgrades: upgrades that Warpseal was not tested with, as the nodes report them.
+    readers: parts that read blocks, and so stop at the first one that they cannot decode.
+    """
+
+    def run() -> CheckOutcome:
+        refusal, unknown = network.coming_refusal(), network.unknown_upgrade_time()
+        message: dict[str, Any] = {
+            "advertisedVersion": version_text(network.advertised_version),
+            "untestedUpgrades": {
+                name: rfc3339(unix_s) for name, unix_s in upgrades.untested().items()
+            },
+        }
+        if refusal is not None:
+            message["refusedFrom"] = rfc3339(refusal.unix_s)
+        if unknown is not None:
+            message["unknownToNodes"] = rfc3339(unknown)
+        return CheckOutcome(message)
+
+    def findings() -> Iterator[Finding]:
+        for name, unix_s in upgrades.untested().items():
+            at = rfc3339(unix_s)
+            text = (
+                f"this version of Warpseal was not tested with the network upgrade {name} of {at}"
+            )
+            advice = _upgrade_advice(readers, is_ahead=unix_clock() < unix_s)
+            yield Finding(Grade.WARNING, text, advice, {"upgrade": name, "time": at})
+        refusal = network.coming_refusal()
+        if refusal is not None:
+            yield _refusal_finding(network, refusal)
+        unknown = network.unknown_upgrade_time()
+        if unknown is not None:
+            text = (
+                f"a third of the weight knows an upgrade at {rfc3339(unknown)}, and the configured"
+                " nodes do not"
+            )
+            advice = "update the nodes of p-chain-api and info-api, and Warpseal, before it"
+            yield Finding(Grade.WARNING, text, advice)
+
+    def degraded() -> Iterator[str]:
+        for finding in findings():
+            yield f"{finding.text}: {finding.advice}"
+
+    return HealthCheck("upgrades", run, findings=findings, degraded=degraded)
+
+
+def _upgrade_advice(readers: Sequence[str], *, is_ahead: bool) -> str:
+    """Return what to do about an upgrade, and what stops at its first block of a new type."""
+    advice = "update Warpseal before it" if is_ahead else "update Warpseal"
+    if not readers:
+        return advice
+    return (
+        f"{advice}. The first block or transaction of a new type stops {', '.join(readers)}, until"
+        " a version that knows the type is installed"
+    )
+
+
+def _refusal_finding(network: PeerNetwork, refusal: ComingRefusal) -> Finding:
+    release, at = version_text(refusal.version), rfc3339(refusal.unix_s)
+    advertised = version_text(network.advertised_version)
+    text = (
+        f"a third of the weight runs {release} or newer, and may refuse the advertised {advertised}"
+        f" from its upgrade at {at} on"
+    )
+    advice = f"update Warpseal before it; this version advertises {release} from then on"
+    if network.is_version_fixed:
+        advice = "raise advertised-version before it, or remove it; else they hang up"
+    return Finding(Grade.WARNING, text, advice, {"version": release, "time": at})
+
+
+def follower_check(progress: Callable[[], ChainProgress]) -> HealthCheck:
+    """Return the check that the follower goes on, without which the daemon signs all the same."""
+
+    def degraded() -> Iterator[str]:
+        stop = progress().stop
+        if stop is not None:
+            yield (
+                f"following the P-Chain stopped {stop.text}; signing goes on, but no L1 message is"
+                " signed ahead, and the removal of a validator that registered since needs its"
+                " registration in the request"
+            )
+
+    return HealthCheck("follower", degraded=degraded)
 
 
 def database_check(status: Callable[[], StoreStatus]) -> HealthCheck:
@@ -537,34 +629,6 @@ def _version_findings(network: PeerNetwork) -> Iterator[Finding]:
         text = f"{count} of a newer version than the advertised {ours}, up to {newest}"
         advice = "update Warpseal before the network asks for it, or set advertised-version"
         yield Finding(Grade.WARNING, text, advice)
-
-
-def _upgrade_check(network: PeerNetwork, upgrades: UpgradeWatch) -> HealthCheck:
-    """Return the check of upgrades that this version was not tested with, or that the configured
-    nodes do not know.
-    """
-
-    def findings() -> Iterator[Finding]:
-        for name, unix_s in upgrades.untested().items():
-            at = rfc3339(unix_s)
-            text = (
-                f"this version of Warpseal was not tested with the network upgrade {name} of {at}"
-            )
-            yield Finding(Grade.WARNING, text, _UPGRADE_ADVICE, {"upgrade": name, "time": at})
-        unknown = network.unknown_upgrade_time()
-        if unknown is not None:
-            text = (
-                f"a third of the weight knows an upgrade at {rfc3339(unknown)}, and the configured"
-                " nodes do not"
-            )
-            advice = "update the nodes of p-chain-api and info-api, and Warpseal, before it"
-            yield Finding(Grade.WARNING, text, advice)
-
-    def degraded() -> Iterator[str]:
-        for finding in findings():
-            yield f"{finding.text}: {finding.advice}"
-
-    return HealthCheck("upgrades", findings=findings, degraded=degraded)
 
 
 def _file_findings(network: PeerNetwork, subnet_tracker: SubnetTracker) -> Iterator[Finding]:
