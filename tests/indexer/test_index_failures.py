@@ -23,7 +23,7 @@ from tests.aggregation.virtual_time import run
 from tests.eventually import until
 from tests.index.fixtures import network_text
 from tests.indexer.indexed import GENESIS, index_all, indexing, only, until_caught_up
-from tests.indexer.replay import ReplayNode, recorded_chains, serving
+from tests.indexer.replay import Refused, ReplayNode, recorded_chains, serving
 from tests.indexer.rows import query
 from tests.indexer.waits import assert_wait_is_shown, log_two_waits
 from tests.ledger.recorded import p_blocks, params
@@ -113,6 +113,43 @@ async def test_the_block_of_another_node_is_used_if_the_first_block_is_invalid(
     async with serving(liar), serving(honest):
         await index_all(tmp_path, liar, honest, settings=only(PrimaryChain.P))
     assert query(tmp_path, "SELECT height FROM chains") == [(19,)]
+
+
+@pytest.mark.parametrize("has", [(0, 3), (6, 10)], ids=["lags", "is pruned"])
+async def test_a_block_of_the_c_chain_that_one_node_lacks_is_read_from_another(
+    tmp_path: Path, has: tuple[int, int]
+) -> None:
+    lowest, highest = has
+    node = ReplayNode(first={"C": lowest}, tips={"C": highest})
+    # The node reports blocks that it does not return, so that no height excludes it.
+    node.replies["eth_blockNumber"] = "0xa"
+    async with serving(node), serving(ReplayNode()) as other:
+        await index_all(tmp_path, node, other, settings=only(PrimaryChain.C))
+    assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 2") == [(11,)]
+
+
+async def test_the_c_chain_begins_at_the_first_block_that_a_node_finds(tmp_path: Path) -> None:
+    blocks = recorded_chains().c
+
+    def find_block(params: Any) -> Any:
+        number = int(params[0], 16)
+        if number < 6:
+            raise Refused(-32000, "header not found")
+        return blocks[number]
+
+    async with serving(ReplayNode(replies={"eth_getBlockByNumber": find_block})) as node:
+        await index_all(tmp_path, node, settings=only(PrimaryChain.C))
+    assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 2") == [(5,)]
+
+
+async def test_a_block_of_the_c_chain_with_another_number_is_read_from_another_node(
+    tmp_path: Path,
+) -> None:
+    blocks = recorded_chains().c
+    liar = ReplayNode(replies={"eth_getBlockByNumber": lambda _: blocks[7]})
+    async with serving(liar), serving(ReplayNode()) as honest:
+        await index_all(tmp_path, liar, honest, settings=only(PrimaryChain.C))
+    assert query(tmp_path, "SELECT count(*) FROM blocks WHERE chain = 2") == [(11,)]
 
 
 def forge(first: int) -> dict[tuple[str, int], bytes]:

@@ -9,7 +9,7 @@ from warpseal.follow.sources import BlockSource, is_range_too_large
 from warpseal.node.blocks import CBlocksClient
 from warpseal.node.containers import CChainBlock
 from warpseal.runtime.retry import Retrier
-from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
+from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.evm_blocks import BLOCK
 
 _MAX_BATCH: Final = 100
@@ -36,10 +36,7 @@ class CChainSource(BlockSource[CChainBlock]):
         return tuple(blocks)
 
     async def has(self, height: int) -> bool:
-        try:
-            return (await self._client.blocks(height, 1))[0] is not None
-        except RpcRefusal:
-            return False
+        return (await self._client.blocks(height, 1))[0] is not None
 
     def use_fallback(self) -> None:
         """Do nothing: batches are the only way to read blocks of the C-Chain."""
@@ -48,18 +45,17 @@ class CChainSource(BlockSource[CChainBlock]):
         return await self._client.block_of_each(height)
 
     async def _read_batch(self, first: int, count: int) -> list[CChainBlock]:
-        """Return one batch, up to the first block that the node does not have yet.
+        """Return one batch, up to the first block that the node lacks.
 
         Raises NodeUnavailable.
         """
         size = min(count, self._per_call)
         try:
             batch = await self._client.blocks(first, size)
-        except (RpcRefusal, NodeUnavailable) as error:
-            if isinstance(error, NodeUnavailable) and not is_range_too_large(error):
-                raise
-            self._per_call = max(1, size // 2)
-            raise NodeUnavailable(BLOCK, replies=error.replies or (str(error),)) from None
+        except NodeUnavailable as error:
+            if is_range_too_large(error):
+                self._per_call = max(1, size // 2)
+            raise
         self._per_call = min(_MAX_BATCH, self._per_call + 1 + self._per_call // 8)
         blocks: list[CChainBlock] = []
         for block in batch:

@@ -19,7 +19,13 @@ from warpseal.node.containers import CChainBlock, Container
 from warpseal.node.info import InfoClient
 from warpseal.node.p_chain import P_CHAIN_PATHS, decode_height, decode_tx
 from warpseal.upstream.agreement import NodeAgreement
-from warpseal.upstream.errors import CallFailure, NodeUnavailable, RpcRefusal
+from warpseal.upstream.errors import (
+    CallFailure,
+    NodeFailure,
+    NodeUnavailable,
+    NotFoundByNode,
+    RpcRefusal,
+)
 from warpseal.upstream.json_values import (
     block_height,
     date_s,
@@ -165,16 +171,29 @@ class CBlocksClient:
         return (await self._pool.values(_C_CHAIN_ID))[0]
 
     async def blocks(self, first: int, count: int) -> tuple[CChainBlock | None, ...]:
-        """Return `count` blocks from number `first` on; None for a block that the node lacks.
+        """Return `count` blocks from number `first` on, of the first node that has the first one.
 
-        Raises RpcRefusal if no node returns these blocks; nodes may return fewer at a time.
+        None stands for a block that this node lacks, and for all of them if no node has the first.
+        Nodes may return fewer at a time than they are asked for: then all calls fail.
         """
         call = _c_blocks(first, count)
-        blocks = await self._pool.call(call)
-        for number, block in enumerate(blocks, first):
-            if block is not None and block.number != number:
-                raise NodeUnavailable(call.method)
-        return blocks
+
+        async def attempt(node: PoolNode) -> tuple[CChainBlock | None, ...]:
+            try:
+                blocks = await node.call(call)
+            except NotFoundByNode:
+                return (None,) * count
+            for number, block in enumerate(blocks, first):
+                if block is not None and block.number != number:
+                    detail = f"block {block.number} in place of {number}"
+                    raise CallFailure(NodeFailure.BAD_ANSWER, detail)
+            return blocks
+
+        # A node may have pruned the blocks, or lag: what it lacks is not missing at other nodes.
+        results = await self._pool.try_each(
+            call.method, attempt, lambda blocks: blocks[0] is not None, call.origin
+        )
+        return results[-1]
 
     async def block_of_each(self, number: int) -> tuple[CChainBlock, ...]:
         """Return the distinct blocks that the nodes return for a number, in configured order."""
