@@ -74,7 +74,7 @@ class ReplayNode:
     tips: the newest height of the node by chain; None: all blocks.
     first: the lowest height of the node.
     has_index: whether the node has the index API.
-    replies: other replies by method: a value, or a function of the params.
+    replies: other replies by method: a value, an error, or a function of the params.
     busy: number of next requests that get 429.
     call_counts: calls by method.
     replaced: other blocks, by chain and height.
@@ -145,6 +145,8 @@ class ReplayNode:
     def _result(self, path: str, method: str, params: Any) -> Any:
         if method in self.replies:
             reply = self.replies[method]
+            if isinstance(reply, Refused):
+                raise reply
             return reply(params) if callable(reply) else reply
         if method.startswith("index."):
             return self._index(path.removeprefix("/ext/index/"), method, params)

@@ -97,10 +97,15 @@ class PrimaryNetwork(ServedNetwork):
         super().__init__(network_id)
         self._height = height
 
+    async def read(self, node: UpstreamNode, timeout_s: float) -> int:
+        """Return the network id of a node.
+
+        Raises CallFailure, also if the node refuses the call.
+        """
+        return await require_value(node, NETWORK_ID, timeout_s)
+
     def find_mismatch(self, identity: int | None) -> str | None:
         """Return why a node is not of the daemon's network."""
-        if identity is None:
-            return "returns no network id"
         return None if identity == self.expected else f"is of another network: {identity}"
 
     async def read_height(self, node: UpstreamNode, timeout_s: float) -> int | None:
@@ -158,13 +163,18 @@ async def require_value(node: UpstreamNode, call: NodeCall[T], timeout_s: float)
     """Return a node's result about itself. Raises CallFailure.
 
     A refusal, such as that of an invalid API key, is a failure: it does not show that the node is
-    of another chain.
+    of another network or chain.
     """
     try:
         return await node.call(call, timeout_s)
-    except RpcRefusal as refusal:
-        detail = f"{call.method}: {refusal}"
-    raise CallFailure(NodeFailure.BAD_ANSWER, detail)
+    except RpcRefusal as error:
+        failure = identity_refused(call.method, error)
+    raise failure
+
+
+def identity_refused(method: str, refusal: RpcRefusal) -> CallFailure:
+    """Return the failure of a node that refuses a call for its identity."""
+    return CallFailure(NodeFailure.BAD_ANSWER, f"{method}: {refusal}")
 
 
 async def _read_height(node: UpstreamNode, call: NodeCall[int], timeout_s: float) -> int | None:

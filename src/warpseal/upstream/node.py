@@ -149,11 +149,7 @@ class NodeReply(NamedTuple):
 
     def failure(self) -> CallFailure:
         """Return the failure that a status other than 2xx is."""
-        kind = NodeFailure.BUSY if self.status == _TOO_MANY_REQUESTS else NodeFailure.HTTP_STATUS
-        detail = f"HTTP status {self.status}"
-        if self.refuses_caller:
-            detail = f"HTTP {self.status} ({self.kind}): the provider refuses this key or address"
-        return CallFailure(kind, detail, self.status)
+        return status_failure(self.status, self.kind)
 
 
 class Sessions(NamedTuple):
@@ -469,6 +465,19 @@ def _error_data(data: msgspec.Raw | msgspec.UnsetType) -> bytes:
         return decode_bytes(data)
     except ValueError:
         return b""
+
+
+def status_failure(status: int, kind: str = "") -> CallFailure:
+    """Return the failure that an HTTP status is, of a call or of the handshake of a WebSocket.
+
+    kind: kind of the body; empty if it is not known.
+    """
+    failure = NodeFailure.BUSY if status == _TOO_MANY_REQUESTS else NodeFailure.HTTP_STATUS
+    if status not in REFUSALS_OF_CALLERS:
+        return CallFailure(failure, f"HTTP status {status}", status)
+    body = f" ({kind})" if kind else ""
+    detail = f"HTTP {status}{body}: the provider refuses this key or address"
+    return CallFailure(failure, detail, status)
 
 
 def unreadable_reply(reply: NodeReply) -> CallFailure:

@@ -125,6 +125,7 @@ class Node:
     replies: results by method, instead of the defaults; rule: computes other results.
 
     forbids: methods whose single calls have status 403.
+    socket_status: HTTP status by which the node refuses WebSockets.
     """
 
     replies: dict[str, Any] = field(default_factory=dict)
@@ -134,7 +135,7 @@ class Node:
     bodies: list[bytes] = field(default_factory=list)
     status: int = 200
     forbids: frozenset[str] = frozenset()
-    refuses_sockets: bool = False
+    socket_status: int | None = None
     url: str = ""
     port: int = 0
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
@@ -199,9 +200,9 @@ class Node:
             content_type="application/json",
         )
 
-    async def serve_socket(self, request: web.Request) -> web.WebSocketResponse:
-        if self.refuses_sockets:
-            raise web.HTTPServiceUnavailable
+    async def serve_socket(self, request: web.Request) -> web.StreamResponse:
+        if self.socket_status is not None:
+            return web.Response(status=self.socket_status)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.headers.append(request.headers)
@@ -213,9 +214,8 @@ class Node:
                     self.reply(call)
                     for call in (request_body if isinstance(request_body, list) else [request_body])
                 ]
-                await socket.send_str(
-                    json.dumps(replies if isinstance(request_body, list) else replies[0])
-                )
+                response = replies if isinstance(request_body, list) else replies[0]
+                await socket.send_str(msgspec.json.encode(response).decode())
         return socket
 
     async def events(self, subscription: str, result: object, count: int) -> None:

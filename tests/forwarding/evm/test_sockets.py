@@ -12,9 +12,10 @@ import socket as sockets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
+import msgspec
 import pytest
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from tests.eventually import TIMEOUT_S, finish, until
 from tests.forwarding.evm.evm import SETTINGS as FORWARDING
 from tests.forwarding.evm.evm import (
     Node,
+    Refusal,
     capture_all_logs,
     missing,
     open_chain,
@@ -38,6 +40,13 @@ from tests.node.recorded_node import closed_port
 from warpseal.api.http.errors import ApiKeyRefused
 from warpseal.ops.health.chains import evm_check
 from warpseal.ops.health.registry import CheckOutcome
+
+
+class HttpRefusal(NamedTuple):
+    """The refusal of a handshake."""
+
+    status: int
+
 
 SUBSCRIBE = {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": ["newHeads"]}
 
@@ -289,7 +298,7 @@ async def test_health_reports_a_websocket_of_another_chain() -> None:
     ):
         await endpoint.chain.pool.check()
         watching = asyncio.create_task(endpoint.chain.sockets.run())
-        await until(lambda: 1 in endpoint.chain.sockets.refused)
+        await until(lambda: 1 in endpoint.chain.sockets.mismatches)
         outcome = evm_check(endpoint.chain).run()
         assert isinstance(outcome, CheckOutcome)
         assert outcome.error is not None
@@ -351,9 +360,9 @@ async def test_a_node_that_accepts_no_websocket_is_on_cooldown_for_http_calls() 
             assert (opened.upstream, unpaired.pool.failures()) == ("ws1", {}), (
                 "another address is another node"
             )
-        first.refuses_sockets = True
+        first.socket_status = 503
         async with chain.sockets.connect("192.0.2.1") as opened:
-            assert (opened.upstream, chain.pool.failures()) == ("ws1", {0: "busy"})
+            assert (opened.upstream, chain.pool.failures()) == ("ws1", {0: "HTTP status 503"})
         assert [node.position for node in await chain.pool.candidates()] == [1, 0]
 
 
@@ -372,7 +381,7 @@ async def test_only_the_messages_of_a_client_are_sent_to_its_node() -> None:
 
 
 async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:
-    node, other = Node(), Node(replies={"eth_getBlockByNumber": missing("eth_getBlockByNumber")})
+    node, other = Node(), Node(replies={"eth_getBlockByNumber": None})
     async with (
         serve_node(node),
         serve_node(other),
@@ -381,7 +390,51 @@ async def test_without_a_node_a_client_is_asked_to_try_again_later() -> None:
     ):
         assert (await client.receive(timeout=TIMEOUT_S)).type is aiohttp.WSMsgType.CLOSE
         assert client.close_code == 1013
-        assert endpoint.chain.sockets.refused == {0: "returns no chain id or no block 0"}
+        assert endpoint.chain.sockets.mismatches == {0: "returns no chain id or no block 0"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (
+            Refusal(-32000, "invalid API key opensesame"),
+            "eth_chainId: invalid API key *** (-32000)",
+        ),
+        (missing("eth_chainId"), "eth_chainId: the method eth_chainId does not exist/is not"),
+        (msgspec.Raw(b'"\\ud800"'), "eth_chainId: the reply cannot be read"),
+        (msgspec.Raw(b"1e999"), "eth_chainId: the reply cannot be read"),
+        (HttpRefusal(401), "HTTP 401: the provider refuses this key or address"),
+        (HttpRefusal(403), "HTTP 403: the provider refuses this key or address"),
+        (HttpRefusal(429), "busy"),
+        (HttpRefusal(404), "HTTP status 404"),
+    ],
+)
+async def test_a_node_that_refuses_a_websocket_or_to_name_its_chain_is_of_no_other_chain(
+    reply: object, failure: str
+) -> None:
+    node, refusing = Node(), Node()
+    if isinstance(reply, HttpRefusal):
+        refusing.socket_status = reply.status
+    else:
+        refusing.replies["eth_chainId"] = reply
+    async with (
+        serve_node(node),
+        serve_node(refusing),
+        serve_chain(node.url, ws=(f"{ws_of(refusing)}?apikey=opensesame", ws_of(node))) as endpoint,
+    ):
+        async with endpoint.socket() as client:
+            assert (await exchange(client, call(1, "eth_chainId")))["result"] == "0x7a69"
+        sockets = endpoint.chain.sockets
+        assert sockets.mismatches == {}
+        outcome = evm_check(endpoint.chain).run()
+        assert isinstance(outcome, CheckOutcome)
+        assert outcome.error is None
+        assert list(outcome.message["nodes"]) == ["ws0"]
+        assert outcome.message["nodes"]["ws0"].startswith(failure)
+        refusing.replies.clear()
+        refusing.socket_status = None
+        async with sockets.connect("192.0.2.1") as opened:
+            assert (opened.upstream, sockets.failures) == ("ws0", {})
 
 
 async def test_a_client_that_leaves_before_it_is_asked_to_try_later_is_no_error(
@@ -485,7 +538,7 @@ async def test_the_log_names_chain_node_and_status_of_a_websocket_that_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    node = Node(refuses_sockets=True)
+    node = Node(socket_status=503)
     async with open_endpoint(node) as endpoint, endpoint.socket() as client:
         message = await client.receive(timeout=TIMEOUT_S)
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1013)

@@ -28,8 +28,11 @@ from tests.forwarding.primary.serving import (
     serve_gateway,
     serve_nodes,
 )
+from tests.indexer.replay import Refused
 from warpseal.api.node.settings import NodeApiSettings, RpcUnit
 from warpseal.forwarding.primary.methods import KNOWN_METHODS, ROUTES, SERVICES, AllowedMethods
+from warpseal.ops.health.chains import gateway_check
+from warpseal.ops.health.registry import CheckOutcome
 from warpseal.resources.chains import PrimaryChain
 from warpseal.upstream.endpoint import NodeEndpoint
 from warpseal.usage.calls import CallOutcome
@@ -201,6 +204,43 @@ async def test_a_node_of_another_network_is_not_asked() -> None:
         }
         pool = served.gateway.forwarders[PrimaryChain.P].pool
         assert pool.mismatches() == {0: "is of another network: 1"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (Refused(-32000, "invalid API key"), "info.getNetworkID: invalid API key (-32000)"),
+        (Refused(-32601, "not here"), "info.getNetworkID: not here (-32601)"),
+        ({"networkID": None}, "Expected `int | str`, got `null` - at `$.networkID`"),
+        (401, "HTTP 401 (text): the provider refuses this key or address"),
+        (403, "HTTP 403 (text): the provider refuses this key or address"),
+        (429, "busy"),
+    ],
+)
+async def test_a_node_that_refuses_to_name_its_network_is_not_used_and_of_no_other_network(
+    reply: object, failure: str
+) -> None:
+    refusing, other = GatewayNode(), GatewayNode()
+    if isinstance(reply, int):
+        refusing.status = reply
+    else:
+        refusing.replies["info.getNetworkID"] = reply
+    async with (
+        serve_nodes(refusing, other),
+        serve_gateway([refusing.url, other.url]) as served,
+    ):
+        assert await served.call(P, "platform.getHeight") == {"height": "19"}
+        assert not refusing.call_counts["platform.getHeight"]
+        await served.until_checked()
+        forwarders = served.gateway.forwarders
+        pools = {str(chain): forwarder.pool for chain, forwarder in forwarders.items()}
+        outcome = gateway_check(pools).run()
+        assert isinstance(outcome, CheckOutcome)
+        assert outcome.message == {chain: {"0": failure} for chain in PrimaryChain}
+        assert outcome.error is None
+        refusing.status = 200
+        refusing.replies.pop("info.getNetworkID", None)
+        await until(lambda: forwarders[PrimaryChain.P].pool.failures() == {})
 
 
 async def test_a_lagging_node_is_asked_only_if_no_other_is_up() -> None:

@@ -19,11 +19,24 @@ from warpseal.forwarding.settings import EvmRpcSettings
 from warpseal.runtime.http_session import aiohttp
 from warpseal.runtime.process import error_words
 from warpseal.upstream.endpoint import NodeEndpoint
-from warpseal.upstream.errors import CallFailure, NodeFailure
-from warpseal.upstream.identity import BLOCK_NUMBER, ChainIdentity, parse_identity
+from warpseal.upstream.errors import CallFailure, NodeFailure, RpcRefusal
+from warpseal.upstream.identity import (
+    BLOCK_NUMBER,
+    ChainIdentity,
+    identity_refused,
+    parse_identity,
+)
 from warpseal.upstream.json_values import height_or_none, quantity_or_none
-from warpseal.upstream.jsonrpc import decode_responses, encode_numbered_calls, rpc_call
-from warpseal.upstream.node import BUSY_STATUSES
+from warpseal.upstream.jsonrpc import (
+    MALFORMED,
+    UNREADABLE,
+    RpcCall,
+    RpcResponse,
+    decode_responses,
+    encode_numbered_calls,
+    rpc_call,
+)
+from warpseal.upstream.node import BUSY_STATUSES, status_failure
 from warpseal.upstream.pool import NodePool
 
 log = logging.getLogger(__name__)
@@ -31,11 +44,9 @@ log = logging.getLogger(__name__)
 _ADDRESS_PARTS: Final = 4
 _HEARTBEAT_S: Final = 20.0
 _RECHECK_S: Final = 60.0
-_IDENTITY_CALLS: Final = (
-    rpc_call("eth_chainId"),
-    rpc_call("eth_getBlockByNumber", "0x0", False),
-    rpc_call(BLOCK_NUMBER),
-)
+_CHAIN_ID: Final = rpc_call("eth_chainId")
+_GENESIS: Final = rpc_call("eth_getBlockByNumber", "0x0", False)
+_IDENTITY_CALLS: Final = (_CHAIN_ID, _GENESIS, rpc_call(BLOCK_NUMBER))
 
 
 class WebSocketUnavailable(Exception):
@@ -75,7 +86,8 @@ class EvmSockets:
     """The WebSocket endpoints of one chain in configured order.
 
     clients: number of connected clients.
-    refused: reasons why endpoints are not of this chain, by position.
+    failures: reasons why endpoints cannot be used now, by position.
+    mismatches: those of them that show that the endpoint is of another chain.
     name: name of the chain in the log.
     """
 
@@ -90,7 +102,8 @@ class EvmSockets:
         self._name = name
         self.clients = 0
         self._clients_by_address: Counter[str] = Counter()
-        self.refused: dict[int, str] = {}
+        self.failures: dict[int, str] = {}
+        self.mismatches: dict[int, str] = {}
         self._highest_head = 0
         self._endpoints = tuple(endpoints)
         # The node of each endpoint, with one state for both transports; None for a host without an
@@ -184,31 +197,40 @@ class EvmSockets:
                         heartbeat=_HEARTBEAT_S,
                     )
                     stack.push_async_callback(socket.close)
-                    identity, head = await _handshake(socket)
-            except (aiohttp.ClientError, OSError, TimeoutError, TypeError) as error:
-                reason, failure = _failure_words(error), _node_failure(error)
-                fields = {
-                    "evm_chain": self._name,
-                    "node": endpoint.display,
-                    "upstream": position,
-                    "reason": reason,
-                }
-                log.info("EVM node WebSocket failed", extra=fields)
-                if node is not None and failure is not None:
-                    self._pool.note_failure(node, CallFailure(failure, reason))
+                    identity, head = await _handshake(socket, endpoint)
+            except (aiohttp.ClientError, OSError, TimeoutError, TypeError, CallFailure) as error:
+                self._note_failure(position, _failure_of(error))
                 return None
             mismatch = self._pool.identity.find_mismatch(identity)
             if mismatch is None:
-                self.refused.pop(position, None)
+                self.failures.pop(position, None)
+                self.mismatches.pop(position, None)
                 stack.pop_all()
                 if node is not None:
                     self._pool.note_head(node, head)
                 return NodeSocket(socket, position, head)
-            if position not in self.refused:
+            if position not in self.mismatches:
                 fields = {"evm_chain": self._name, "node": endpoint.display, "reason": mismatch}
                 log.warning("node refused", extra=fields)
-            self.refused[position] = mismatch
+            self.failures[position] = self.mismatches[position] = mismatch
             return None
+
+    def _note_failure(self, position: int, failure: CallFailure) -> None:
+        """Note that a node accepts no WebSocket, or refuses to name its chain on it.
+
+        The node keeps a mismatch until it names the right chain.
+        """
+        node = self._nodes[position]
+        fields = {
+            "evm_chain": self._name,
+            "node": self._endpoints[position].display,
+            "upstream": position,
+            "reason": failure.detail or failure.failure.value,
+        }
+        log.info("EVM node WebSocket failed", extra=fields)
+        self.failures[position] = failure.reply
+        if node is not None and _fails_calls(failure):
+            self._pool.note_failure(node, failure)
 
 
 async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> NodeSocket | None:
@@ -220,33 +242,69 @@ async def _keep_higher(best: NodeSocket | None, other: NodeSocket | None) -> Nod
     return higher
 
 
-def _failure_words(error: Exception) -> str:
-    """Return why a WebSocket failed: the status of a handshake, else the words of the error."""
-    if isinstance(error, aiohttp.WSServerHandshakeError):
-        return f"HTTP status {error.status}"
-    return error_words(error)
+def _failure_of(error: Exception) -> CallFailure:
+    """Return the failure of a node that an error of its handshake is."""
+    match error:
+        case CallFailure():
+            return error
+        case aiohttp.WSServerHandshakeError():
+            return status_failure(error.status)
+        case aiohttp.ClientConnectorError():
+            return CallFailure(NodeFailure.UNREACHABLE, error_words(error))
+        case TimeoutError():
+            return CallFailure(NodeFailure.TIMEOUT)
+        case _:
+            return CallFailure(NodeFailure.LOST, error_words(error))
 
 
-def _node_failure(error: Exception) -> NodeFailure | None:
-    """Return the failure of a node that fails HTTP calls as well; None if only WebSockets fail."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return NodeFailure.UNREACHABLE
-    if isinstance(error, TimeoutError):
-        return NodeFailure.TIMEOUT
-    is_busy = isinstance(error, aiohttp.WSServerHandshakeError) and error.status in BUSY_STATUSES
-    return NodeFailure.BUSY if is_busy else None
+def _fails_calls(failure: CallFailure) -> bool:
+    """Return whether a node with this failure of a WebSocket fails HTTP calls as well."""
+    kinds = (NodeFailure.UNREACHABLE, NodeFailure.TIMEOUT)
+    return failure.failure in kinds or failure.status in BUSY_STATUSES
 
 
-async def _handshake(socket: aiohttp.ClientWebSocketResponse) -> tuple[ChainIdentity | None, int]:
-    """Return the identity of a node's chain, and its head."""
+async def _handshake(
+    socket: aiohttp.ClientWebSocketResponse, endpoint: NodeEndpoint
+) -> tuple[ChainIdentity | None, int]:
+    """Return the identity of a node's chain, and its head; 0 if the node reports no head.
+
+    Raises CallFailure if the node refuses to name its chain, or its reply cannot be read.
+    """
     await socket.send_str(encode_numbered_calls(dict(enumerate(_IDENTITY_CALLS))).decode())
-    responses = decode_responses((await socket.receive_str()).encode(), range(len(_IDENTITY_CALLS)))
-    values: list[object] = []
-    for response in responses.values():
-        result = response.result
-        values.append(None if result is None else msgspec.json.decode(result))
-    chain_id, block, head = values
-    return parse_identity(quantity_or_none(chain_id), block), height_or_none(head) or 0
+    body = (await socket.receive_str()).encode()
+    chain_id, block, head = decode_responses(body, range(len(_IDENTITY_CALLS))).values()
+    return (
+        parse_identity(
+            quantity_or_none(_require_result(_CHAIN_ID, chain_id, endpoint)),
+            _require_result(_GENESIS, block, endpoint),
+        ),
+        height_or_none(None if head.result is None else _decode(BLOCK_NUMBER, head.result)) or 0,
+    )
+
+
+def _require_result(call: RpcCall, response: RpcResponse, endpoint: NodeEndpoint) -> object:
+    """Return a node's result about itself. Raises CallFailure.
+
+    A refusal, such as that of an invalid API key, does not show that the node is of another chain.
+    """
+    if response is UNREADABLE:
+        raise _unreadable(call.method)
+    if response.error is not None:
+        error = RpcRefusal(response.error.code, endpoint.scrub(response.error.message))
+        raise identity_refused(call.method, error)
+    return None if response.result is None else _decode(call.method, response.result)
+
+
+def _decode(method: str, result: msgspec.Raw) -> object:
+    try:
+        decoded: object = msgspec.json.decode(result)
+    except MALFORMED:  # Escaped text that is not UTF-16.
+        raise _unreadable(method) from None
+    return decoded
+
+
+def _unreadable(method: str) -> CallFailure:
+    return CallFailure(NodeFailure.BAD_ANSWER, f"{method}: the reply cannot be read")
 
 
 def _host(endpoint: NodeEndpoint) -> tuple[str | None, int | None]:

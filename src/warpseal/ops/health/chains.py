@@ -134,13 +134,14 @@ def evm_check(chain: ForwardedChain) -> HealthCheck:
 
     def run() -> CheckOutcome:
         pool, identity = chain.pool, chain.pool.identity.expected
-        refused = sorted(chain.sockets.refused.items())
         nodes = {str(position): error for position, error in sorted(pool.failures().items())}
-        nodes |= {f"ws{position}": error for position, error in refused}
+        sockets, mismatches = chain.sockets, pool.mismatches()
+        nodes |= {f"ws{position}": error for position, error in sorted(sockets.failures.items())}
         chain_id = identity.chain_id if identity else None
-        mismatches = sorted(pool.mismatches().items())
-        errors = [f"rpc[{position}] {reason}" for position, reason in mismatches]
-        errors += [f"ws[{position}] {reason}" for position, reason in refused]
+        errors = [f"rpc[{position}] {reason}" for position, reason in sorted(mismatches.items())]
+        errors += [
+            f"ws[{position}] {reason}" for position, reason in sorted(sockets.mismatches.items())
+        ]
         if not pool.is_up:
             errors.append("no node of this chain can be reached")
         message = {"chainID": chain_id, "nodes": nodes}
