@@ -7,7 +7,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tests.ledger.test_auto_renewal import JOINING, NODE, Renewing
+from tests.ledger.made_up_network import NAVAX
+from tests.ledger.test_auto_renewal import CYCLE_S, JOINING, NODE, Renewing
 from warpseal.chains.p_txs import RewardType
 from warpseal.index.stakings import Staking, Stakings, ids_of
 from warpseal.ledger.effects import TxEffects
@@ -59,3 +60,17 @@ def test_rewards_that_became_weight_stay_among_those_that_the_validator_may_get(
     assert closed.validation_reward == kept
     stakings.close(closed, 9)
     assert staking.earned == paid + kept
+
+
+def test_fees_of_delegations_that_became_weight_stay_among_those_that_the_validator_may_get() -> (
+    None
+):
+    chain = Renewing()
+    stakings, staking = staking_of(chain.joined)
+    delegation = chain.delegate(40_000 * NAVAX, CYCLE_S)
+    chain.reward(delegation.tx.id, commit=True, at_s=CYCLE_S)
+    effects = chain.end(1, commit=True)
+    assert effects.renewed is not None
+    assert effects.renewed.kept_delegation > 0
+    renew(stakings, effects)
+    assert staking.kept_fees == effects.renewed.kept_delegation

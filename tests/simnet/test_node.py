@@ -333,4 +333,8 @@ async def test_a_node_refuses_what_its_version_lacks_as_an_unknown_method(
             reply = await call(network.node_uri, paths[service], method)
             if reply == f'rpc: can\'t find method "{service}.{function[0].upper()}{function[1:]}"':
                 refused.add(method)
+        upgrades = await call(network.node_uri, "/ext/info", "info.upgrades")
     assert refused == missing
+    # Helicon is active from the genesis on, and nodes since 1.15.1 name Igloo, without a date.
+    assert upgrades["heliconTime"] == upgrades["graniteTime"] < "2026"
+    assert ("iglooTime" in upgrades) is (version >= (1, 15, 1))
