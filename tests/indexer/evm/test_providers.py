@@ -10,6 +10,7 @@ import json
 import re
 import zlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,36 @@ async def test_a_node_that_refuses_the_receipts_of_blocks_in_any_form_is_asked_f
     await assert_indexed(tmp_path, chain, node)
     # Asked once in a batch, and not again for ten minutes.
     assert node.call_counts[BLOCK_RECEIPTS] <= 32
+
+
+@dataclass
+class RecordingNode(EvmReplayNode):
+    """A node that keeps the methods of its calls."""
+
+    methods: list[str] = field(default_factory=list)
+
+    def _result(self, method: str, params: list[Any]) -> bytes:
+        self.methods.append(method)
+        return super()._result(method, params)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        (-32000, "access denied"),
+        (-32001, "Unauthorized"),
+        (-32603, "Internal error"),
+        (-32000, ""),
+    ],
+)
+async def test_a_refusal_in_unknown_words_lets_no_index_begin_later(
+    tmp_path: Path, error: tuple[int, str]
+) -> None:
+    chain = blocks()
+    node = RecordingNode(chain, replies={BLOCK_RECEIPTS: error})
+    await assert_indexed(tmp_path, chain, node)
+    # After a few blocks, of three tries each, the node counts as one without the method.
+    assert BLOCK_RECEIPTS not in node.methods[-40:]
 
 
 async def test_a_method_that_a_gateway_forbids_alone_is_done_without(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ length mismatch").
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -52,7 +53,7 @@ from warpseal.upstream.evm_blocks import (
     read_single_receipts,
     result_bytes,
 )
-from warpseal.upstream.jsonrpc import rpc_call
+from warpseal.upstream.jsonrpc import RpcCall, rpc_call
 from warpseal.upstream.node import run_decoder
 
 T = TypeVar("T")
@@ -72,6 +73,9 @@ _PATIENCE_S: Final = 300.0
 # Attempts to read all receipts of a block at once. Then they are read one by one for a while.
 _RECEIPT_TRIES: Final = 3
 _RECEIPT_RETRY_S: Final = 600.0
+# Blocks in a row whose receipts a node returns one by one alone. Then it counts as a node without
+# the method: tries for each block would hold up a backfill.
+_MAX_SINGLE_BLOCKS: Final = 4
 _MAX_RECEIPT_FAILURES: Final = 1_000
 # A span ends with the block in which it reaches them: the logs of a small block may move 50,000
 # tokens (ERC-2309).
@@ -102,6 +106,8 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         self._span = 1
         self._patient_until = 0.0
         self._most = MAX_BATCH
+        # Blocks in a row that had to be read by single receipts, by the position of the node.
+        self._single_blocks: Counter[int] = Counter()
         # How often a node returned no receipts of a block, by position and height.
         self._receipt_failures: TTLCache[tuple[int, int], int] = TTLCache(
             _MAX_RECEIPT_FAILURES, _RECEIPT_RETRY_S
@@ -242,9 +248,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         first block, or it cannot be right.
         """
         heights = range(first, first + count)
-        responses = await node.call_batch(
-            [rpc_call(BLOCK, hex(height), False) for height in heights]
-        )
+        responses = await node.call_batch([_block_call(height) for height in heights])
         headers, error = await run_decoder(
             partial(decode_headers, responses), result_bytes(responses), self._decoding
         )
@@ -263,6 +267,9 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             parent = ParentBlock(blocks[-1].hash, blocks[-1].time) if blocks else parent
             accepted, receipt_error = await self._accept(part, raw, first + len(blocks), parent)
             blocks += accepted
+            self._note_receipts(
+                node, [raw[place] for place in range(len(accepted)) if place in raw]
+            )
             if receipt_error is not None:
                 if isinstance(receipt_error, NotHere):
                     self._note_receipt_failure(node, first + len(blocks))
@@ -300,6 +307,16 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         key = node.position, number
         self._receipt_failures[key] = self._receipt_failures.get(key, 0) + 1
 
+    def _note_receipts(self, node: ChainNode, receipts: Sequence[RawReceipts]) -> None:
+        """Note in which way a node returned the receipts of accepted blocks."""
+        if any(block.is_whole for block in receipts):
+            self._single_blocks[node.position] = 0
+        elif receipts and BLOCK_RECEIPTS not in node.lacks_methods:
+            self._single_blocks[node.position] += 1
+            if self._single_blocks[node.position] >= _MAX_SINGLE_BLOCKS:
+                self._single_blocks[node.position] = 0
+                node.lacks_methods[BLOCK_RECEIPTS] = True
+
     async def _accept(
         self,
         headers: Sequence[EvmHeader],
@@ -333,7 +350,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
             try:
                 blocks = await self._read_from(node, height, count)
             except NotHere:
-                return False
+                return await self._has_single_receipts(node, height)
             except (MalformedBlock, BlockContradiction):
                 # The node has the block; a read of the block finds that it is wrong.
                 return True
@@ -341,6 +358,20 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
                 return True
             height += len(blocks)
         return True
+
+    async def _has_single_receipts(self, node: ChainNode, height: int) -> bool:
+        """Return whether a node has a block, and each of its receipts if it is asked for it alone.
+
+        Providers refuse the receipts of whole blocks in words of their own, which must not make an
+        index begin later.
+        """
+        headers, _ = decode_headers(await node.call_batch([_block_call(height)]))
+        raw = await read_single_receipts(node.call_batch, headers)
+        try:
+            is_missing = any(receipts.decode() is None for receipts in raw.values())
+        except MalformedBlock:
+            is_missing = False
+        return bool(headers) and not is_missing
 
     async def _find_denial(self, node: ChainNode, block: EvmBlockFacts) -> str | None:
         """Return which nodes have another hash for a block; None if a second node has the same.
@@ -418,7 +449,7 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
 
     async def _hash_from(self, node: ChainNode, height: int) -> bytes | None:
         try:
-            responses = await node.call_batch([rpc_call(BLOCK, hex(height), False)], timeout_s=5.0)
+            responses = await node.call_batch([_block_call(height)], timeout_s=5.0)
             headers, _ = decode_headers(responses)
             is_asked = bool(headers) and parse_quantity(headers[0].number) == height
             return parse_bytes(headers[0].hash, HASH_BYTES) if is_asked else None
@@ -429,6 +460,10 @@ class EvmBlockSource(BlockSource[EvmBlockFacts]):
         """Note that a node lacks a resource, unless it may have it soon."""
         if height < (node.head or 0) - _HEAD_MARGIN:
             node.note_missing(resource, height)
+
+
+def _block_call(height: int) -> RpcCall:
+    return rpc_call(BLOCK, hex(height), False)
 
 
 def stop_at(error: BlockContradiction) -> ChainStopped:
