@@ -247,3 +247,16 @@ def test_any_text_leads_to_a_document_or_to_a_status(start: str, rest: str) -> N
     assert isinstance(document, InlineDocument | RemoteDocument)
     if isinstance(document, RemoteDocument):
         assert all(url.scheme in ("http", "https") and url.raw_host for url in document.urls)
+
+
+@pytest.mark.parametrize(
+    ("path", "encoded"),
+    [
+        ("/100%/a%20b c.json", "/100%25/a%20b%20c.json"),
+        ("/50%zz%2F.json", "/50%25zz%2F.json"),
+        ("/%", "/%25"),
+    ],
+)
+def test_a_percent_sign_that_encodes_nothing_is_encoded_once(path: str, encoded: str) -> None:
+    cid = "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG"
+    assert content_uri(f"ipfs://{cid}{path}") == f"ipfs://{cid}{encoded}"
