@@ -343,7 +343,6 @@ class AggregationRound:
         completions = self._completions
         completion = next(item for item in completions if item.result is result)
         completions.remove(completion)
-        self._wake()
         return completion
 
     # Actions.

@@ -128,9 +128,9 @@ class OpenRounds:
             runner.leave(caller)
             if runner.is_idle:
                 # The key is free before the task has ended: a request that comes now opens another
-                # round, in place of joining one that is being cancelled.
+                # round, in place of joining one that is ending.
                 self._forget(runner)
-                runner.task.cancel()
+                runner.end()
 
     def message_ids(self) -> frozenset[MessageID]:
         """Return the messages for whose signatures a caller waits.
@@ -224,6 +224,7 @@ class RoundRunner:
         self._loop = asyncio.get_running_loop()
         self._responses: deque[PeerResponse] = deque()
         self._is_draining = False
+        self._is_sleeping = False
         self._loaded = ArchiveEntry()
         self._asks: list[AskRecord] = []
         self._is_traced = False
@@ -249,6 +250,13 @@ class RoundRunner:
         """Remove a caller, with or without an outcome."""
         self.callers.pop(caller.goal, None)
         self._round.leave(caller.goal)
+
+    def end(self) -> None:
+        """End the round; its last caller has left."""
+        # A round that sleeps was woken by that, and ends by itself, as does one that is over. The
+        # traceback of a cancellation would keep the records of all validators in a cycle.
+        if not self._is_sleeping and not self.is_over:
+            self.task.cancel()
 
     def _refuse(self, goal: QuorumGoal, error: Overloaded) -> None:
         """Refuse a caller whose round cannot have its turn in time."""
@@ -351,9 +359,11 @@ class RoundRunner:
         until = max(min(next_at, self._requests.next_refresh_at), now + _MIN_SLEEP_S)
         # `asyncio.timeout_at` costs more, and each round sleeps about six times.
         alarm = self._loop.call_at(until, self._wake.set) if next_at < inf else None
+        self._is_sleeping = True
         try:
             await self._wake.wait()
         finally:
+            self._is_sleeping = False
             if alarm is not None:
                 alarm.cancel()
 
@@ -449,6 +459,8 @@ class RoundRunner:
             with self._admission.finishing():
                 await commit
         self._complete(self._round.stored(result))
+        # In the turn after this one: the callers write their responses first.
+        self._loop.call_soon(self._wake.set)
 
     def _complete(self, action: Complete) -> None:
         digest, now = self.request.validators.digest, self._loop.time()

@@ -42,6 +42,7 @@ from warpseal.aggregation.round_runner import OpenRounds
 from warpseal.aggregation.settings import AggregationSettings
 from warpseal.aggregation.verification import CryptoPool, ShareAuditor
 from warpseal.errors import WarpsealError
+from warpseal.runtime.tracing import active_trace
 from warpseal.warp.ids import MessageID, SubnetID
 from warpseal.warp.message import SignedMessage, UnsignedMessage
 from warpseal.warp.quorum_shortfall import QuorumShortfall
@@ -168,10 +169,13 @@ class SignatureAggregator:
         finally:
             self.admission.callers -= callers
             report = partial(self._report, request, course, outcome, reason)
-            if request.defer_report is None:
-                report()
-            else:
+            if request.defer_report is not None:
                 request.defer_report(report)
+            elif outcome == OK and active_trace() is None:
+                # The response does not wait for its report: it is written in this turn of the loop.
+                asyncio.get_running_loop().call_soon(report)
+            else:
+                report()
         if self._first_signed is None:
             self._first_signed = SignedRequest(
                 aggregation.signed_message, request.justification, request.signing_subnet_id

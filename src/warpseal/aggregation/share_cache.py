@@ -52,7 +52,7 @@ class SharedByteLimit:
             pass
 
 
-class CachedShare(Struct, eq=False):
+class CachedShare(Struct, eq=False, gc=False):
     """One share: 96 compressed bytes and the point that they encode.
 
     is_verified: the share was verified alone.
