@@ -244,13 +244,11 @@ class StoreWriter:
         return self.queue.is_empty or not self.is_up or time.monotonic() > self._give_up_at
 
     def _write(self, batch: WriteBatch) -> None:
-        signatures, calls = batch.signatures[:], batch.calls
+        calls = batch.calls
         failure = self._try_to_commit(batch) if batch.has_rows else None
         if failure is not None:
             self.queue.put_back(batch)
             self.set_down(failure)
-        for signature in signatures:
-            signature.done()
         for call in calls:
             self._run_call(call)
 
@@ -280,6 +278,9 @@ class StoreWriter:
                 # Last, because the lock of the event log is held until the commit.
                 events = [message_signed(added, time.time()) for added in batch.signatures]
                 add_events(connection, events)
+        # Callers wait for their signatures: they come before readers of events, and before counts.
+        for added in batch.signatures:
+            added.done()
         if batch.signatures:
             self.on_events()
         if batch.is_signed_only:
@@ -330,6 +331,8 @@ class StoreWriter:
                         batch.extend(left)
                     break
                 refused.append(error)
+                for added in piece.signatures:
+                    added.done()
         if refused:
             self.queue.dropped += len(refused)
             log.error(
