@@ -195,6 +195,26 @@ def test_a_round_goes_on_while_a_result_is_committed() -> None:
     run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
 
 
+def test_shares_that_come_while_the_only_result_is_committed_wait_for_another_caller() -> None:
+    archive = MemoryArchive(commit_s=0.9)
+
+    async def steps(setup: AggregatorSetup) -> None:
+        setup.network.scripts = {4: signs(0.2), 5: signs(0.3)}
+        shares = setup.service.caches.shares
+        started = now()
+        light = asyncio.create_task(time_and_result(setup, quorum=60))
+        await asyncio.sleep(0.5)
+        asks = len(setup.network.asks)
+        assert shares.find(MESSAGE.id, public_key(3)) is not None
+        assert shares.find(MESSAGE.id, public_key(4)) is None
+        heavy = asyncio.create_task(time_and_result(setup, quorum=100))
+        assert (await light)[0] - started == pytest.approx(0.9)
+        assert (await heavy)[0] - started == pytest.approx(0.5 + 0.9)
+        assert len(setup.network.asks) == asks
+
+    run_steps(AggregatorSetup(members([20] * 5), archive=archive), steps)
+
+
 def test_the_archive_bounds_the_wait_for_a_commit() -> None:
     archive = MemoryArchive(commit_s=30.0)
 

@@ -224,6 +224,8 @@ class RoundRunner:
         self._loop = asyncio.get_running_loop()
         self._responses: deque[PeerResponse] = deque()
         self._is_draining = False
+        # Results that are being stored.
+        self._commits = 0
         self._is_sleeping = False
         self._loaded = ArchiveEntry()
         self._asks: list[AskRecord] = []
@@ -242,6 +244,7 @@ class RoundRunner:
         caller.asks = self._asks
         self._is_traced |= active_trace() is not None
         self._round.join(caller.goal)
+        self._drain_soon()
         # A node that was asked for a caller with less time is not asked again: its response must
         # count for this caller.
         self._requests.extend(caller.goal.deadline)
@@ -319,6 +322,7 @@ class RoundRunner:
                         self._round.verified(await self._verify(check))
                     case StoreResult(result=result):
                         # The writer begins now: the task has its turn after all that is ready.
+                        self._commits += 1
                         commit = self._store(result)
                         tasks.create_task(self._commit(result, commit))
                     case Complete():
@@ -372,7 +376,16 @@ class RoundRunner:
     def _on_response(self, response: PeerResponse) -> None:
         """Take a response soon, with others of the same turn of the loop."""
         self._responses.append(response)
-        if not self._is_draining:
+        self._drain_soon()
+
+    def _drain_soon(self) -> None:
+        """Take the responses in the next turn of the loop, unless no caller waits for a share.
+
+        While the only results are being stored, shares would delay them, and are needed only if
+        another caller comes.
+        """
+        is_needed = bool(self._round.goals.waiting) or not self._commits
+        if self._responses and is_needed and not self._is_draining:
             self._is_draining = True
             self._loop.call_soon(self._drain)
 
@@ -380,9 +393,8 @@ class RoundRunner:
         responses = self._responses
         for _ in range(min(len(responses), _SHARES_PER_TURN)):
             self._take(responses.popleft())
-        self._is_draining = bool(responses)
-        if responses:
-            self._loop.call_soon(self._drain)
+        self._is_draining = False
+        self._drain_soon()
 
     def _take(self, response: PeerResponse) -> None:
         node = self._nodes.get(response.node_id)
@@ -458,6 +470,7 @@ class RoundRunner:
         if commit is not None:
             with self._admission.finishing():
                 await commit
+        self._commits -= 1
         self._complete(self._round.stored(result))
         # In the turn after this one: the callers write their responses first.
         self._loop.call_soon(self._wake.set)
