@@ -247,8 +247,12 @@ class StoreWriter:
         calls = batch.calls
         failure = self._try_to_commit(batch) if batch.has_rows else None
         if failure is not None:
+            signatures = batch.signatures[:]
             self.queue.put_back(batch)
             self.set_down(failure)
+            # No caller waits for a store that is down.
+            for added in signatures:
+                added.done()
         for call in calls:
             self._run_call(call)
 
