@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -29,9 +29,6 @@ from warpseal.store.errors import BlockRangesMismatch
 from warpseal.store.values import BlockRange, L1Transaction, Origin
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.warp.ids import P_CHAIN, ChainID
-
-if TYPE_CHECKING:
-    pass
 
 # The logger of the follower, whose level an operator sets as that of the P-Chain.
 log = logging.getLogger("warpseal.l1.follower")
@@ -138,9 +135,7 @@ class L1Consumer(ChainConsumer[RawBlock]):
             self._fresh_above = tip
         if tip == self._first:
             return None
-        height = tip - 1
-        (block,) = await self.source.read(height, 1)
-        await self.write(height, (await self._choose_first(height, block),))
+        await self.write(tip - 1, await self.source.read(tip - 1, 1))
         return tip
 
     async def write(self, first_height: int, blocks: Sequence[RawBlock]) -> None:
@@ -148,10 +143,8 @@ class L1Consumer(ChainConsumer[RawBlock]):
         parent_id = next(
             (below.high_block_id for below in self._ranges if below.high + 1 == first_height), None
         )
-        is_between = newest is not None and not any(
-            first_height + 1 == above.low for above in self._ranges
-        )
-        if parent_id is None and is_between:
+        has_child = any(first_height + 1 == above.low for above in self._ranges)
+        if parent_id is None and not has_child:
             # A cursor starts here, between no neighbours: only the block above says which block is
             # right.
             blocks = (await self._choose_first(first_height, blocks[0]), *blocks[1:])

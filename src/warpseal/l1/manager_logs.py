@@ -125,7 +125,7 @@ class ManagerLogs:
         except LogsRefused:
             if first == last:
                 raise
-            scan.range = max(1, (last - first + 1) // 2)
+            scan.range = (last - first + 1) // 2
             return
         for log in logs:
             registration = parse_registration_log(chain_id, log)

@@ -144,10 +144,8 @@ class L1MessageService:
                 raise NodeUnavailable("the transaction that the caller names") from None
             if origin is None:
                 # Before the search, which takes seconds: stored signatures need no proof any more.
-                with suppress(StoreDown):
-                    stored = await self._aggregate_stored(request, context)
-                    if stored is not None:
-                        return _result(stored, context)
+                with suppress(StoreDown, QuorumNotReached, QuorumImpossible):
+                    return _result(await self._aggregate_stored(request, context), context)
                 origin = await self._lookups.origins.search(
                     context.attestation, context.signing_subnet_id, deadline
                 )
@@ -205,8 +203,6 @@ class L1MessageService:
         superseded = validity.statement()
         refusal = MessageSuperseded(id_text(request.tx_id), superseded)
         stored = await self._aggregate_stored(request, context, refusal)
-        if stored is None:
-            raise refusal
         return _result(stored, context, superseded)
 
     async def _stored_without_node(
@@ -240,8 +236,6 @@ class L1MessageService:
             raise
         except (WarpsealError, TimeoutError):
             return None
-        if stored is None:
-            return None
         superseded = validity.statement() if isinstance(validity, Superseded) else None
         source = HeightChoice(height, "request") if request.height else PROPOSED
         result = _result(stored, replace(context, choice=source), superseded)
@@ -249,19 +243,17 @@ class L1MessageService:
 
     async def _aggregate_stored(
         self, request: L1Request, context: SigningContext, refusal: WarpsealError | None = None
-    ) -> Aggregation | None:
-        """Return the message signed by stored signatures, or None if they do not suffice.
+    ) -> Aggregation:
+        """Return the message signed by stored signatures.
 
-        Raises StoreDown, and the refusal in place of None.
+        Raises StoreDown, and if they do not suffice the refusal; without a refusal
+        QuorumNotReached or QuorumImpossible.
         """
         timeout_s = min(_STORED_TIMEOUT_S, self._limits.max_timeout_s)
         deadline = asyncio.get_running_loop().time() + timeout_s
         aggregation_request = _aggregation_request(request, context, b"")
         aggregation_request = replace(aggregation_request, stored_only=True, refusal=refusal)
-        try:
-            return await self._aggregate(aggregation_request, deadline)
-        except (QuorumNotReached, QuorumImpossible):
-            return None
+        return await self._aggregate(aggregation_request, deadline)
 
     async def _aggregate(self, request: AggregationRequest, deadline: float) -> Aggregation:
         """Aggregate for the chosen height; for the proposed height if the epoch height has no

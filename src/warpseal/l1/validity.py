@@ -140,8 +140,7 @@ class ValidityLookup:
     async def _look_up(
         self, attestation: Attestation, at_least: int, *, at_all_nodes: bool
     ) -> Validity:
-        is_conversion = isinstance(attestation.payload, SubnetToL1Conversion)
-        if is_conversion or attestation.validation_id is None:
+        if attestation.validation_id is None:
             # A subnet is converted once, and no later transaction changes that.
             return Valid(None)
 
@@ -282,9 +281,11 @@ def find_supersession(
         change = _change(row)
         if change is None or change.validation_id != attestation.validation_id:
             continue
-        if change.weight == 0 and change.nonce > nonce:
+        if change.nonce <= nonce:
+            continue
+        if change.weight == 0:
             return _removed(attestation, row.height, row.tx_id)
-        if nonce >= 0 and change.nonce > nonce:
+        if nonce >= 0:
             return _changed(
                 attestation, change.nonce, change.weight, height=row.height, by=row.tx_id
             )
