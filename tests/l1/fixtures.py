@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,15 +13,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.integration.daemon import build_config, run_network
+from warpseal.aggregation.interfaces import SigningCheck
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.config.keys import Config
 from warpseal.forwarding.evm.forwarder import LoadChainConfig, forward_chain
 from warpseal.forwarding.evm.logs import EvmLogClient
 from warpseal.l1.context import L1Lookups
 from warpseal.l1.errors import FollowerProgress
+from warpseal.l1.interfaces import FindQuorum
 from warpseal.l1.request import L1Request
 from warpseal.l1.service import L1MessageService
 from warpseal.l1.settings import L1Settings
+from warpseal.messages.attestation import Attestation
 from warpseal.metrics.registry import Metrics
 from warpseal.node.upstream import Upstream, connect_upstream
 from warpseal.peers.identity import lock_identity
@@ -36,8 +39,11 @@ from warpseal.validators.set_cache import PublicKeyCache
 from warpseal.validators.sets import ValidatorSets
 from warpseal.validators.subnet_tracker import SubnetTracker
 from warpseal.warp.ids import ChainID, SubnetID, id_text
+from warpseal.warp.message import UnsignedMessage
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan
+
+OnSigned = Callable[[bytes, Attestation, int], None]
 
 PLAN = Plan(validators=3, l1s=(L1Plan(validators=4, spare=2),), messages=0, height=20)
 
@@ -77,17 +83,23 @@ def build_request(tx_id: bytes, **changes: Any) -> L1Request:
     return replace(L1Request(tx_id, 67, 0), **changes)
 
 
+def allow_all(message: UnsignedMessage, subnet_id: SubnetID | None) -> None:
+    """Allow every signature."""
+
+
+async def unknown_quorum(_: ChainID) -> int | None:
+    """Return that no chain has a quorum of its own."""
+    return None
+
+
 @asynccontextmanager
 async def started_l1_service(
-    folder: Path, plan: Plan = PLAN, settings: L1Settings | None = None, *, evm: bool = False
+    folder: Path, plan: Plan = PLAN, settings: L1Settings | None = None, **options: Any
 ) -> AsyncIterator[L1Setup]:
-    """Run a simulated network and the service over it.
-
-    evm: configure its EVM chains.
-    """
+    """Run a simulated network and the service over it, with options of `run_service`."""
     async with (
         run_network(plan) as network,
-        run_service(network, folder, settings, evm=evm) as running,
+        run_service(network, folder, settings, **options) as running,
     ):
         yield running
 
@@ -99,8 +111,15 @@ async def run_service(
     settings: L1Settings | None = None,
     *,
     evm: bool = False,
+    find_quorum: FindQuorum = unknown_quorum,
+    on_signed: OnSigned | None = None,
+    check_signing: SigningCheck = allow_all,
 ) -> AsyncIterator[L1Setup]:
-    """Run the service over a running network, with the store in the folder."""
+    """Run the service over a running network, with the store in the folder.
+
+    evm: configure the network's EVM chains.
+    find_quorum, on_signed, check_signing: functions of the lookups, the service, the aggregator.
+    """
     config = build_config(network, folder, {"evm-chains": evm_chains(network)} if evm else None)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
@@ -117,7 +136,18 @@ async def run_service(
         evm_logs = {
             chain.chain_id: EvmLogClient(chain.forwarder, timeout_s=5.0) for chain in forwarded
         }
-        built = _build(config, upstream, evm_logs, store, peers, executor, settings or L1Settings())
+        built = _build(
+            config,
+            upstream,
+            evm_logs,
+            store,
+            peers,
+            executor,
+            settings or L1Settings(),
+            find_quorum,
+            on_signed,
+            check_signing,
+        )
         tasks = await stack.enter_async_context(_background())
         for service in (built.heights, peers, built.tracker):
             tasks.create_task(service.run())
@@ -154,10 +184,6 @@ def _no_chain_config(_: EvmChain) -> LoadChainConfig:
     return load
 
 
-async def _unknown_quorum(_: ChainID) -> int | None:
-    return None
-
-
 @dataclass
 class _Built:
     heights: ProposedHeight
@@ -176,6 +202,9 @@ def _build(
     peers: PeerNetwork,
     executor: ThreadPoolExecutor,
     settings: L1Settings,
+    find_quorum: FindQuorum,
+    on_signed: OnSigned | None,
+    check_signing: SigningCheck,
 ) -> _Built:
     platform, network_id = upstream.platform, 88888
     heights = ProposedHeight(platform, poll_s=0.05)
@@ -194,6 +223,7 @@ def _build(
         activity=L1Activity(platform, chains),
         archive=store.archive,
         metrics=Metrics(),
+        check_allowed=check_signing,
         executor=executor,
     )
     follower: dict[str, Any] = {}
@@ -206,10 +236,17 @@ def _build(
         settings,
         evm=evm_logs,
         progress=lambda: FollowerProgress(**follower),
-        find_quorum=_unknown_quorum,
+        find_quorum=find_quorum,
     )
     messages = L1MessageService(
-        lookups, aggregator, store.archive, sets, heights, settings, config.aggregation
+        lookups,
+        aggregator,
+        store.archive,
+        sets,
+        heights,
+        settings,
+        config.aggregation,
+        on_signed=on_signed,
     )
     return _Built(heights, tracker, sets, messages, aggregator, follower)
 

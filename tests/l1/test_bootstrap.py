@@ -10,6 +10,7 @@ from hashlib import sha256
 
 import pytest
 
+from tests.eventually import until
 from warpseal.l1.bootstrap import BootstrapSearch, search_initial_validators
 from warpseal.l1.errors import InitialValidatorsProgress
 from warpseal.l1.settings import L1Settings
@@ -80,7 +81,7 @@ async def test_the_list_of_subnets_is_requested_once_in_ten_minutes() -> None:
     assert platform.requests == 1
     platform.ids = [*platform.ids, subnet(99)]
     assert await search.find(bootstrap_validation_id(subnet(99), 0), ()) is None
-    clock.now = 601.0
+    clock.now = 600.0
     assert await search.find(bootstrap_validation_id(subnet(99), 0), ()) == BootstrapOrigin(
         subnet(99), 0
     )
@@ -160,6 +161,20 @@ async def test_an_abandoned_pass_stops_and_the_next_search_continues_it(
     gate.set()
     assert await search.find(validation_id, ()) == BootstrapOrigin(subnet(95), 2)
     assert len(hashed) <= 96 + 32
+
+
+async def test_a_search_hashes_nothing_for_an_abandoned_one(hashed: list[int]) -> None:
+    platform = SubnetListing([subnet(n) for n in range(96)])
+    search = BootstrapSearch(platform.subnets, FEW)
+    platform.gate.clear()
+    abandoned = asyncio.create_task(search.find(ValidationID(bytes(32)), ()))
+    await until(lambda: platform.requests)
+    abandoned.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await abandoned
+    platform.gate.set()
+    assert await search.find(bootstrap_validation_id(subnet(1), 0), ()) is not None
+    assert sum(hashed) == 32
 
 
 async def test_a_search_fails_without_a_list_of_subnets_and_uses_an_old_one_if_it_has_it() -> None:

@@ -10,9 +10,14 @@ from msgspec.json import encode
 
 from tests.l1.fixtures import L1Setup, build_request, started_l1_service
 from tests.l1.test_service import QUICK, validation_id_of
-from warpseal.warp.ids import id_text
+from warpseal.messages.errors import SigningBlocked
+from warpseal.store.values import BlockRange, L1Transaction, SigningBlock, SigningBlockKind
+from warpseal.validators.balances import FIXED_HEIGHT_ADVICE, UNDERFUNDED_ADVICE
+from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
+from warpseal.warp.message import UnsignedMessage
 from warpseal_simnet.ledger import Transaction
 from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.rpc import Outage, OutageKind
 
 
 async def explain(running: L1Setup, transaction: Transaction, **changes: Any) -> dict[str, Any]:
@@ -23,6 +28,12 @@ async def explain(running: L1Setup, transaction: Transaction, **changes: Any) ->
 
 def outcomes(result: dict[str, Any]) -> dict[str, bool | None]:
     return {check["check"]: check["ok"] for check in result["checks"]}
+
+
+def reason(result: dict[str, Any], name: str) -> str:
+    """Return why a check has its result."""
+    text: str = next(check["why"] for check in result["checks"] if check["check"] == name)
+    return text
 
 
 async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path) -> None:
@@ -49,6 +60,12 @@ async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path)
             "registered": True,
         }
         assert result["transaction"]["type"] == "RegisterL1ValidatorTx"
+        # The node says only that the transaction is accepted by its own height.
+        assert result["transaction"]["pChainHeightAtMost"] == str(running.network.p_chain.height)
+        assert "pChainHeight" not in result["transaction"]
+        assert result["truth"] == {"state": "true"}
+        height = running.network.p_chain.height
+        assert reason(result, "validation_exists") == f"at a node of height {height}"
         assert result["signingSubnetId"] == id_text(running.l1)
         assert result["pChainHeight"] == {"height": "20", "source": "epoch"}
         assert result["weights"] == {
@@ -63,6 +80,65 @@ async def test_a_message_that_would_be_signed_passes_every_check(tmp_path: Path)
         stored = (await explain(running, registration))["stored"]
         assert stored["signatures"] == 1
         assert int(stored["weight"]) >= 2_680
+
+
+async def test_a_stored_transaction_is_explained_with_its_height(tmp_path: Path) -> None:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
+        conversion = running.network.p_chain.conversion_of(running.l1)
+        height = conversion.height
+        assert height is not None
+        row = L1Transaction(
+            conversion.tx_id, height, 0, bytes(32), 0, conversion.kind, conversion.raw
+        )
+        await running.store.l1.append(
+            P_CHAIN, BlockRange(height, height, bytes(32), bytes(32)), [row], []
+        )
+        result = await explain(running, conversion)
+        assert result["transaction"]["pChainHeight"] == str(height)
+        assert "pChainHeightAtMost" not in result["transaction"]
+        assert reason(result, "conversion_recorded") == "a conversion is valid forever"
+
+
+async def test_the_quorum_is_at_least_that_of_the_managers_chain(tmp_path: Path) -> None:
+    async def find_quorum(_: ChainID) -> int:
+        return 80
+
+    async with started_l1_service(tmp_path, settings=QUICK, find_quorum=find_quorum) as running:
+        conversion = running.network.p_chain.conversion_of(running.l1)
+        for quorum, is_default, required in (
+            (67, False, "3200"),
+            (90, False, "3600"),
+            (90, True, "3200"),
+        ):
+            result = await explain(running, conversion, quorum=quorum, is_default_quorum=is_default)
+            assert result["weights"]["required"] == required
+
+
+async def test_a_subnet_that_may_not_sign_fails_the_signing_allowed_check(tmp_path: Path) -> None:
+    refused: list[SubnetID | None] = []
+
+    def refuse(_: UnsignedMessage, subnet_id: SubnetID | None) -> None:
+        if subnet_id in refused:
+            raise SigningBlocked(SigningBlock(SigningBlockKind.SENDER, "0x", "stolen key", 1))
+
+    async with started_l1_service(tmp_path, settings=QUICK, check_signing=refuse) as running:
+        conversion = running.network.p_chain.conversion_of(running.l1)
+        assert (await explain(running, conversion))["failing"] is None
+        refused.append(running.l1)
+        result = await explain(running, conversion)
+        assert result["failing"] == "signing_allowed"
+        assert reason(result, "signing_allowed").endswith("stolen key")
+
+
+async def test_a_search_that_does_not_end_is_explained_with_its_progress(tmp_path: Path) -> None:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
+        registration = running.network.p_chain.register(running.l1)
+        removal = running.network.p_chain.remove(validation_id_of(registration))
+        running.network.nodes[0].rpc.outages["platform.getSubnets"] = Outage(OutageKind.HANG)
+        running.follower["percent"] = 12.5
+        result = await explain(running, removal, timeout_s=1.0)
+        assert outcomes(result)["justification"] is None
+        assert result["justification"]["progress"]["follower"] == {"percent": 12.5}
 
 
 async def test_an_unknown_transaction_fails_the_first_check(tmp_path: Path) -> None:
@@ -96,9 +172,7 @@ async def test_a_superseded_message_is_explained_with_the_current_state_and_the_
         assert result["failing"] == "latest_weight"
         assert result["truth"]["state"] == "superseded"
         assert result["truth"]["now"] == {"nonce": "1", "weight": "3000"}
-        assert "code 16" in next(
-            check["why"] for check in result["checks"] if check["check"] == "latest_weight"
-        )
+        assert "code 16" in reason(result, "latest_weight")
 
 
 async def test_the_origin_of_a_removal_is_explained_by_its_source_or_the_progress(
@@ -139,6 +213,15 @@ async def test_a_quorum_that_weight_without_keys_makes_impossible_is_explained(
             "withKey": "4000",
             "validators": 4,
         }
+        inactive = {"validationId": id_text(validation_id_of(registration)), "weight": "6000"}
+        assert [{key: item[key] for key in inactive} for item in result["inactive"]] == [inactive]
+        assert reason(result, "quorum_possible") == (
+            f"4000 of 10000 can sign, 6700 must. {UNDERFUNDED_ADVICE}"
+        )
+        # At a height of the past a balance that is topped up changes nothing.
+        height = int(result["pChainHeight"]["height"])
+        result = await explain(running, registration, height=height)
+        assert reason(result, "quorum_possible").endswith(FIXED_HEIGHT_ADVICE)
 
 
 async def test_the_proposed_height_is_used_if_the_epoch_is_older_than_the_l1(
@@ -154,8 +237,10 @@ async def test_the_proposed_height_is_used_if_the_epoch_is_older_than_the_l1(
         assert (reply.height, reply.height_source) == (21, "proposed")
         assert result["pChainHeight"] == {"height": "21", "source": "proposed"}
         assert result["failing"] is None
-        why = next(check["why"] for check in result["checks"] if check["check"] == "p_chain_height")
-        assert why == "chosen by: proposed, since the height of the epoch (20) has no validators"
+        assert (
+            reason(result, "p_chain_height")
+            == "chosen by: proposed, since the height of the epoch (20) has no validators"
+        )
 
 
 async def test_a_just_converted_l1_fails_the_validator_set_check(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ async def test_an_uncommitted_transaction_is_not_found_until_it_is_committed(
     clock, nodes = Clock(), PChainNodes(committed(HISTORY.first.raw, status))
     transactions = build_finder(nodes, clock=clock)
     for _ in range(2):
-        with pytest.raises(TransactionNotFound) as error:
+        with pytest.raises(TransactionNotFound, match="is not accepted yet") as error:
             await transactions.find(HISTORY.first.tx_id)
         assert error.value.detail["status"] == status.value
     assert nodes.calls == 1
@@ -187,7 +187,7 @@ async def test_an_uncommitted_transaction_is_not_found_until_it_is_committed(
 
 
 async def test_a_transaction_is_not_found_if_x_chain_nodes_are_unavailable() -> None:
-    with pytest.raises(TransactionNotFound):
+    with pytest.raises(TransactionNotFound, match="is not known to the P-Chain"):
         await build_finder(PChainNodes(), x_chain=XChainNodes(is_away=True)).find(bytes(32))
 
 
@@ -223,6 +223,7 @@ async def test_one_validity_lookup_a_second_serves_all_requests() -> None:
         *(lookup.current(attestation_of(HISTORY.first), 5) for _ in range(10))
     )
     assert set(outcomes) == {Valid(9)}
+    assert await lookup.current(attestation_of(HISTORY.first), 5) == Valid(9)
     assert nodes.calls == 1
     clock.now = 1.1
     nodes.validations = (validation_at(10, min_nonce=2, weight=3_000),)
@@ -240,6 +241,8 @@ async def test_a_superseded_message_becomes_valid_only_by_a_node_at_a_greater_he
         False,
         (validation_at(8, min_nonce=1, weight=2_000),),
     )
+    assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
+    clock.now, nodes.validations = 12.0, (validation_at(9, min_nonce=1, weight=2_000),)
     assert isinstance(await lookup.current(attestation_of(HISTORY.first), 5), Superseded)
     clock.now, nodes.validations = 15.0, (validation_at(10, min_nonce=1, weight=2_000),)
     assert await lookup.current(attestation_of(HISTORY.first), 5) == Valid(10)
@@ -395,6 +398,18 @@ async def test_work_is_cancelled_when_its_message_is_superseded() -> None:
 
     assert await cancel_when_superseded(sign(), check, 0.01) is SUPERSEDED
     assert ended.is_set()
+
+
+async def test_no_check_goes_on_after_the_work() -> None:
+    checked = asyncio.Event()
+
+    async def check() -> Validity:
+        checked.set()
+        return Valid(1)
+
+    assert await cancel_when_superseded(checked.wait(), check, 0.01)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_work_that_returns_or_raises_first_is_not_checked() -> None:

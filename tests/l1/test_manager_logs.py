@@ -112,6 +112,31 @@ async def test_logs_are_read_newest_first_and_once() -> None:
     assert all(before[1] < after[0] for before, after in pairwise(spans))
 
 
+async def test_the_ranges_grow_while_the_chain_accepts_them() -> None:
+    chain = Chain(tip=99_999)
+    assert await ManagerLogs({CHAIN: chain}, PATIENT).find(REGISTERED, CHAIN, MANAGER) is None
+    spans = [last - first + 1 for first, last in chain.requested]
+    assert spans == [2_000, 4_000, 8_000, 16_000, 32_000, 38_000]
+
+
+async def test_after_the_oldest_block_only_new_blocks_are_read() -> None:
+    chain = Chain(tip=100)
+    logs = ManagerLogs({CHAIN: chain}, PATIENT)
+    validation_id = registration(1).validation_id
+    for _ in range(2):
+        assert await logs.find(validation_id, CHAIN, MANAGER) is None
+    assert chain.requested == [(0, 100)]
+    chain.tip, chain.logs_at = 110, {105: [log_of(105, registration(1).encode())]}
+    assert await logs.find(validation_id, CHAIN, MANAGER) is not None
+    assert chain.requested == [(0, 100), (101, 110)]
+
+
+async def test_a_chain_that_accepts_single_blocks_only_is_read() -> None:
+    chain = Chain(tip=20, longest=1, logs_at={0: [log_of(0, registration(1).encode())]})
+    logs = ManagerLogs({CHAIN: chain}, L1Settings())
+    assert await logs.find(registration(1).validation_id, CHAIN, MANAGER) is not None
+
+
 async def test_refused_ranges_are_split() -> None:
     chain = Chain(tip=5_000, longest=300, logs_at={10: [log_of(10, registration(1).encode())]})
     logs = ManagerLogs({CHAIN: chain}, L1Settings())

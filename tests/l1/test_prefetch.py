@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from tests.eventually import until
@@ -17,6 +18,7 @@ from tests.l1.fixtures import build_request, started_l1_service
 from tests.l1.test_validity import HISTORY, NETWORK_ID
 from warpseal.chains.p_txs import parse_p_tx
 from warpseal.errors import WarpsealError
+from warpseal.l1 import prefetch
 from warpseal.l1.errors import MessageSuperseded
 from warpseal.l1.prefetch import EagerSigner
 from warpseal.l1.request import L1Request, L1SignedMessage, PresentStatement, SupersededStatement
@@ -43,10 +45,15 @@ class ScriptedMessages:
     """A message service that raises the given errors in order, then returns a signed message."""
 
     outcomes: list[WarpsealError] = field(default_factory=list)
-    requested: list[bytes] = field(default_factory=list)
+    requests: list[L1Request] = field(default_factory=list)
+
+    @property
+    def requested(self) -> list[bytes]:
+        """The ids of the requested transactions."""
+        return [request.tx_id for request in self.requests]
 
     async def get(self, request: L1Request) -> L1SignedMessage:
-        self.requested.append(request.tx_id)
+        self.requests.append(request)
         await asyncio.sleep(0)
         if self.outcomes:
             raise self.outcomes.pop(0)
@@ -187,7 +194,7 @@ async def test_each_accepted_transaction_is_signed_once(tmp_path: Path) -> None:
 async def test_transactions_stored_before_a_crash_but_not_queued_are_signed(tmp_path: Path) -> None:
     clock = Clock()
     row = HISTORY.row(HISTORY.registration)
-    old, new = (replace(row, time=int(clock.now) - age_s) for age_s in (50_000, 1_000))
+    old, new = (replace(row, time=int(clock.now) - age_s) for age_s in (43_201, 43_200))
     for place, (accepted, requests) in enumerate(((old, 0), (new, 1))):
         folder = tmp_path / str(place)
         folder.mkdir()
@@ -284,6 +291,57 @@ async def test_a_task_is_removed_twelve_hours_after_its_block(tmp_path: Path) ->
         running.follower.publish(HISTORY.registration)
         await running.until_requested(1)
         await running.until_queue_is_empty()
+
+
+async def test_a_task_is_kept_for_twelve_hours_after_its_block(tmp_path: Path) -> None:
+    messages = ScriptedMessages([NodeUnavailable("x")])
+    async with run_signer(tmp_path, messages=messages) as running:
+        row = HISTORY.row(HISTORY.registration)
+        accepted = replace(row, time=int(running.clock.now) - 12 * 3_600)
+        blocks = BlockRange(row.height, row.height, bytes(32), row.block_id)
+        await running.store.l1.append(P_CHAIN, blocks, [accepted], [])
+        running.follower.publish(HISTORY.registration)
+        await running.until_requested(1)
+
+        # The lease of an attempt is longer than the first pause.
+        async def is_repeated() -> bool:
+            latest_s = running.clock.now + 59
+            return any(task.due_at_unix_s < latest_s for task in await running.queued_tasks())
+
+        await until(is_repeated)
+
+
+async def test_a_task_whose_block_has_no_time_is_repeated_150_times(tmp_path: Path) -> None:
+    messages = ScriptedMessages([NodeUnavailable("x")] * 2)
+    tx_id = HISTORY.registration.tx_id
+    async with run_signer(tmp_path, messages=messages) as running:
+        await running.store.l1.tasks.schedule(tx_id, running.clock.now, 149)
+        await running.until_requested(1)
+
+        # The last pause is longer than the lease of an attempt.
+        async def is_repeated() -> bool:
+            earliest_s = running.clock.now + 61
+            return any(task.due_at_unix_s > earliest_s for task in await running.queued_tasks())
+
+        await until(is_repeated)
+        running.clock.now += 3_600
+        await running.until_requested(2)
+        await running.until_queue_is_empty()
+
+
+async def test_a_new_transaction_is_signed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "_POLL_S", 3_600.0)
+    lead = WatchedLeadership(held=True)
+    async with run_signer(tmp_path, lead=lead) as running:
+        await until(lead.is_awaited.is_set)
+        running.follower.publish(HISTORY.registration)
+        await running.until_requested(1)
+        # The quorum of the settings, and no buffer.
+        assert running.messages.requests == [
+            L1Request(HISTORY.registration.tx_id, EAGER.eager_quorum, 0)
+        ]
 
 
 async def test_queued_tasks_survive_a_restart(tmp_path: Path) -> None:

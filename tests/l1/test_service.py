@@ -5,6 +5,7 @@ store.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.eventually import finish, until
 from tests.integration.daemon import run_network
 from tests.l1.fixtures import PLAN, L1Setup, build_request, run_service, started_l1_service
 from warpseal.aggregation.errors import InvalidTimeout, QuorumNotReached
+from warpseal.l1 import service
 from warpseal.l1.errors import (
     FollowerProgress,
     MessageSuperseded,
@@ -23,13 +25,17 @@ from warpseal.l1.errors import (
 from warpseal.l1.explain import ExplainedTruth
 from warpseal.l1.request import PresentStatement
 from warpseal.l1.settings import L1Settings
-from warpseal.messages.errors import NoMessage
+from warpseal.l1.validity import NO_NODE_ANSWERED
+from warpseal.messages.attestation import Attestation
+from warpseal.messages.errors import NoMessage, SigningBlocked
+from warpseal.store.values import SigningBlock, SigningBlockKind
 from warpseal.upstream.errors import NodeUnavailable
-from warpseal.warp.ids import PRIMARY_NETWORK, ValidationID
+from warpseal.warp.ids import PRIMARY_NETWORK, ChainID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import bootstrap_validation_id
-from warpseal.warp.message import SignedMessage
+from warpseal.warp.message import SignedMessage, UnsignedMessage
 from warpseal_simnet.ledger import Transaction
 from warpseal_simnet.plan import L1Plan, Plan, parse_rule
+from warpseal_simnet.rpc import Outage, OutageKind
 
 # The longest timeout that a request may have.
 LONGEST_S = 55.0
@@ -276,6 +282,8 @@ async def test_the_validity_is_unknown_if_all_nodes_are_below_the_transaction(
         await first_node.down()
         explained = await running.messages.explain(build_request(first.tx_id))
         assert explained.truth == ExplainedTruth(state="unknown")
+        check = next(check for check in explained.checks if check.check == "latest_weight")
+        assert check.why == NO_NODE_ANSWERED.reason
         await deliver(running, first)
 
 
@@ -338,6 +346,121 @@ async def test_stored_signatures_are_served_while_no_node_answers(tmp_path: Path
         assert running.count_signature_requests() == before
         with pytest.raises(NodeUnavailable):
             await running.messages.get(build_request(unsigned.tx_id))
+
+
+async def test_a_node_that_hangs_ends_a_request_for_an_unknown_transaction(
+    tmp_path: Path,
+) -> None:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
+        running.network.nodes[0].rpc.outages["platform.getTx"] = Outage(OutageKind.HANG)
+        with pytest.raises(NodeUnavailable, match="the transaction, its manager's subnet"):
+            await running.messages.get(build_request(b"\x05" * 32, timeout_s=0.5))
+
+
+async def without_newer_sets(
+    running: L1Setup, outage: OutageKind = OutageKind.HTTP_500
+) -> Transaction:
+    """Let no node return a set above that of the epoch; return a signed registration."""
+    await deliver(running, running.network.p_chain.conversion_of(running.l1))
+    running.network.nodes[0].rpc.outages["platform.getValidatorsAt"] = Outage(outage)
+    registration = running.network.p_chain.register(running.l1)
+    await deliver(running, registration)
+    await until(lambda: (running.heights.last or 0) > 20)
+    return registration
+
+
+async def test_stored_signatures_are_served_for_the_newest_set_in_memory(tmp_path: Path) -> None:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
+        p_chain = running.network.p_chain
+        registration = await without_newer_sets(running)
+        before = running.count_signature_requests()
+        result = await running.messages.get(build_request(registration.tx_id, height=0))
+        assert (result.height, result.height_source) == (20, "proposed")
+        assert (result.superseded, result.is_unchecked) == (None, False)
+        assert running.network.manager(running.l1).deliver(result.signed_message).accepted
+        # No signature of this message is stored, and no set of that height is in memory.
+        unsigned = p_chain.set_weight(validation_id_of(registration), 2_000)
+        for request in (
+            build_request(unsigned.tx_id, height=0),
+            build_request(registration.tx_id, height=21),
+        ):
+            with pytest.raises(NodeUnavailable):
+                await running.messages.get(request)
+        p_chain.remove(validation_id_of(registration))
+        result = await running.messages.get(build_request(registration.tx_id, height=0))
+        assert result.superseded is not None
+        assert result.superseded.now == PresentStatement(registered=False)
+        assert running.count_signature_requests() == before
+
+
+async def test_a_node_that_hangs_until_the_deadline_leaves_time_for_stored_signatures(
+    tmp_path: Path,
+) -> None:
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
+        registration = await without_newer_sets(running, OutageKind.HANG)
+        result = await running.messages.get(
+            build_request(registration.tx_id, height=0, timeout_s=0.5)
+        )
+        assert result.height == 20
+
+
+async def test_stored_signatures_are_awaited_for_seconds_and_not_until_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_STORED_TIMEOUT_S", 0.1)
+    quorum_reads = 0
+
+    async def find_quorum(_: ChainID) -> None:
+        nonlocal quorum_reads
+        quorum_reads += 1
+        if quorum_reads == 4:
+            await asyncio.sleep(2 * LONGEST_S)
+
+    async with started_l1_service(tmp_path, settings=QUICK, find_quorum=find_quorum) as running:
+        registration = await without_newer_sets(running)
+        request = build_request(registration.tx_id, height=0, timeout_s=LONGEST_S)
+        # The set of the proposed height is missing, and then the store is read.
+        with pytest.raises(NodeUnavailable):
+            await finish(running.messages.get(request), LONGEST_S - 5.0)
+        assert quorum_reads == 4
+        running.network.p_chain.remove(validation_id_of(registration))
+        running.network.nodes[0].rpc.outages["platform.getValidatorsAt"] = Outage(OutageKind.HANG)
+        with suppress(NodeUnavailable):
+            await finish(running.messages.get(request), LONGEST_S - 5.0)
+
+
+async def test_a_blocked_message_is_refused_while_no_node_answers(tmp_path: Path) -> None:
+    blocks: list[SigningBlock] = []
+
+    def check(_: UnsignedMessage, __: SubnetID | None) -> None:
+        for block in blocks:
+            raise SigningBlocked(block)
+
+    async with started_l1_service(tmp_path, settings=QUICK, check_signing=check) as running:
+        registration = await without_newer_sets(running)
+        blocks.append(SigningBlock(SigningBlockKind.SENDER, "0x", "stolen key", 1))
+        with pytest.raises(SigningBlocked):
+            await running.messages.get(build_request(registration.tx_id, height=0))
+
+
+async def test_every_signed_message_is_reported_with_its_height(tmp_path: Path) -> None:
+    signed: list[tuple[bytes, bytes, int]] = []
+
+    def on_signed(tx_id: bytes, attestation: Attestation, height: int) -> None:
+        signed.append((tx_id, attestation.message.raw, height))
+
+    async with started_l1_service(tmp_path, settings=QUICK, on_signed=on_signed) as running:
+        registration = running.network.p_chain.register(running.l1)
+        for _ in range(2):
+            await deliver(running, registration)
+        assert registration.attested is not None
+        reported = (registration.tx_id, registration.attested.unsigned.raw, 20)
+        assert signed == [reported, reported]
+        # A superseded message is nothing to deliver.
+        running.network.p_chain.remove(validation_id_of(registration))
+        result = await running.messages.get(build_request(registration.tx_id))
+        assert result.superseded is not None
+        assert len(signed) == 2
 
 
 async def test_the_removal_of_an_initial_validator_needs_no_index(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.l1.follower.fixtures import (
     Chain,
     ChainNode,
     MemoryStore,
+    SettableLeadership,
     cut_short,
     following,
     is_done,
@@ -74,6 +75,8 @@ async def test_an_undecodable_new_block_stops_the_follower(make: Make, reason: s
             await until(lambda: node.requested_heights.count(22) >= tries + 3)
             status = follower.progress()
     assert (status.stopped, status.stopped_at, status.height) == (reason, 22, 21)
+    # It was read, and compared with the store once.
+    assert node.requested_heights.count(21) == 2
     assert store.spans == [(0, 21)]
 
 
@@ -232,6 +235,25 @@ async def test_another_chain_stops_a_restarted_follower(extra: int) -> None:
             "another_chain",
             19,
         )
+    assert store.spans == [(0, 19)]
+
+
+async def test_another_chain_stops_a_follower_that_leads_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, leadership = MemoryStore(), SettableLeadership()
+    node = ChainNode(chain=Chain(20))
+    async with nodes_of(node) as blocks:
+        async with following(blocks, store, FROM_0) as follower:
+            await until(lambda: is_done(follower.progress()))
+        # This one compares the node with the store when it begins to lead.
+        async with following(blocks, store, FROM_0, leadership) as follower:
+            await until(lambda: is_done(follower.progress()))
+            leadership.set(False)
+            await until(lambda: "lost leadership" in caplog.text)
+            node.chain = Chain(20, salt=b"restarted")
+            leadership.set(True)
+            await until(lambda: follower.progress().stopped == "another_chain")
     assert store.spans == [(0, 19)]
 
 

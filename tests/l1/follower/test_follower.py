@@ -27,8 +27,16 @@ from tests.l1.follower.fixtures import (
     remaining_blocks,
     target_height,
 )
+from warpseal.l1 import consumer
+from warpseal.l1 import follower as follower_module
 from warpseal.l1.errors import FollowerProgress
-from warpseal.l1.follower import PChainFollower, follower_detail, follower_state
+from warpseal.l1.follower import (
+    FollowerSample,
+    PChainFollower,
+    follower_detail,
+    follower_sample,
+    follower_state,
+)
 from warpseal.resources.progress import FollowerState
 from warpseal.store.values import BootstrapOrigin, L1Transaction, RegistrationOrigin
 from warpseal.warp.ids import id_text
@@ -130,6 +138,29 @@ async def test_all_blocks_are_read_if_the_time_of_etna_is_unknown(
     assert store.spans == [(first, 59)]
 
 
+async def test_the_first_block_of_etna_is_found_although_a_node_returns_other_bytes() -> None:
+    chain, store = Chain(60, apricot=30), MemoryStore()
+    lies = dict.fromkeys(range(20, 58), b"no block")
+    nodes = [ChainNode(chain=chain, etna_s=BANFF_S + 40, lies=lies), ChainNode(chain=chain)]
+    async with nodes_of(*nodes) as blocks, following(blocks, store) as follower:
+        await until(lambda: is_done(follower.progress()))
+    assert store.spans == [(40, 59)]
+
+
+async def test_the_node_in_use_is_behind_the_others_which_are_asked_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumer, "_COMPARE_INTERVAL_S", 3_600.0)
+    chain = Chain(20)
+    first, second = ChainNode(chain=chain, tip=10), ChainNode(chain=chain)
+    async with nodes_of(first, second) as blocks, following(blocks, MemoryStore()) as follower:
+        await until(lambda: follower.progress().node_height == 19)
+        assert follower.progress().is_node_behind
+        polls = first.calls["platform.getHeight"]
+        await until(lambda: first.calls["platform.getHeight"] >= polls + 5)
+    assert second.calls["platform.getHeight"] == 1
+
+
 async def test_follow_from_height_sets_the_lowest_block() -> None:
     node, store = ChainNode(chain=Chain(60)), MemoryStore()
     settings = replace(FAST, follow_from_height=42)
@@ -162,6 +193,8 @@ async def test_new_blocks_are_followed_while_the_backfill_goes_on() -> None:
         blocks.max_calls_per_s = 8
         async with following(blocks, store, replace(FAST, follow_poll_s=0.0)) as follower:
             await until(lambda: is_done(follower.progress()) and len(chain.raw) == 102)
+            # One range, although the new blocks came during the backfill.
+            assert follower.progress().first_height == 1
     reads = [(read.low, read.high) for read in store.appended]
     assert reads[2:5] == [(1, 8), (100, 101), (9, 16)]
     assert store.spans == [(1, 101)]
@@ -310,6 +343,40 @@ async def test_a_follower_without_leadership_reports_the_progress_of_the_leader(
     assert len(nodes[1].requested_heights) < 8
 
 
+async def test_a_follower_without_leadership_reads_the_store_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower_module, "_STATUS_INTERVAL_S", 3_600.0)
+    chain, store = Chain(20), MemoryStore()
+    leading, waiting = ChainNode(chain=chain), ChainNode(chain=chain)
+    async with (
+        nodes_of(leading) as blocks,
+        nodes_of(waiting) as other_blocks,
+        following(blocks, store),
+        following(other_blocks, store, leadership=SettableLeadership(held=False)) as other,
+    ):
+        await until(lambda: other.progress().node_height == 19)
+        polls = leading.calls["platform.getHeight"]
+        await until(lambda: leading.calls["platform.getHeight"] >= polls + 5)
+    assert waiting.calls["platform.getHeight"] == 1
+
+
+async def test_the_metrics_of_the_follower_say_how_far_it_is() -> None:
+    chain, store = Chain(20), MemoryStore()
+    async with nodes_of(ChainNode(chain=chain)) as blocks, following(blocks, store) as follower:
+        assert follower_sample(follower).remaining_blocks is None
+        await until(lambda: is_done(follower.progress()))
+        assert follower_sample(follower) == FollowerSample(
+            chain="p",
+            height=19,
+            node_height=19,
+            lag_blocks=0,
+            remaining_blocks=0,
+            blocks_read=19,
+            is_leader=True,
+        )
+
+
 async def test_only_the_leader_follows_and_the_next_leader_takes_over() -> None:
     chain, store = Chain(20), MemoryStore()
     nodes = ChainNode(chain=chain), ChainNode(chain=chain)
@@ -350,7 +417,7 @@ async def test_a_follower_without_leadership_reports_the_ranges_of_the_store() -
 
 async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    chain, store = Chain(81), MemoryStore()
+    chain, store = Chain(76), MemoryStore()
     # The two newest blocks, and three batches of the backfill.
     store.up(down_after=5)
     async with nodes_of(ChainNode(chain=chain)) as blocks:
@@ -359,17 +426,17 @@ async def test_progress_is_logged_while_the_backfill_runs(caplog: pytest.LogCapt
             await until(lambda: follower.progress().waiting_for == "store")
             status, progress = follower.progress(), follower_detail(follower)
             await until(
-                lambda: any(line.__dict__.get("remaining_blocks") == 54 for line in caplog.records)
+                lambda: any(line.__dict__.get("remaining_blocks") == 49 for line in caplog.records)
             )
             store.up()
             await until(lambda: is_done(follower.progress()))
             assert follower_detail(follower) == FollowerProgress(from_="1", to="1", percent=100.0)
-    assert (remaining_blocks(status), fraction(status)) == (54, 0.325)
+    assert (remaining_blocks(status), fraction(status)) == (49, 26 / 75)
     assert status.blocks_per_s is not None
     assert status.eta_s is not None
-    assert status.eta_s == pytest.approx(54 / status.blocks_per_s)
-    assert progress == FollowerProgress(from_="79", to="1", percent=32.5, eta=round(status.eta_s))
-    line = next(line for line in caplog.records if line.__dict__.get("remaining_blocks") == 54)
+    assert status.eta_s == pytest.approx(49 / status.blocks_per_s)
+    assert progress == FollowerProgress(from_="74", to="1", percent=34.7, eta=round(status.eta_s))
+    line = next(line for line in caplog.records if line.__dict__.get("remaining_blocks") == 49)
     assert (line.message, line.__dict__["to"]) == ("reading P-Chain blocks", 1)
 
 
