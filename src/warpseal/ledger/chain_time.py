@@ -54,7 +54,7 @@ def l1_fee_cost(config: L1FeeConfig, active: int, excess: int, seconds: int) -> 
         return min(_MOST, seconds * l1_fee_price(config, excess))
     falling = config.target - active
     # A falling excess that reached zero stays zero; a growing one never is zero.
-    summed = seconds if falling < 0 else min(seconds, max(0, -(-excess // falling) - 1))
+    summed = seconds if falling < 0 else min(seconds, -(-excess // falling))
     if summed > LONGEST_SUM_S:
         raise ValueError(f"{summed} seconds are too many to sum")
     total = config.min_price * (seconds - summed)

@@ -116,9 +116,7 @@ def _run(builder: BlockEffectsBuilder, effects: TxEffects) -> None:
     kind = type(unsigned)
     if kind in _TIMELESS:
         raise builder.error("only a proposal may hold it", effects.tx)
-    rule = _RULES.get(kind)
-    if rule is None:
-        raise builder.error(f"no rule for {kind.__name__}", effects.tx)
+    rule = _RULES[kind]
     builder.move_base(effects, unsigned.base)
     rule(builder, effects, unsigned)
 
@@ -259,7 +257,6 @@ def _validator(builder: BlockEffectsBuilder, tx: PSignedTx, position: int) -> Tx
         or not unsigned.stake
     ):
         raise builder.error(f"a {tx.kind} among the first validators", tx)
-    builder.emit(effects, unsigned.base.outputs)
     stake = builder.emit_staked(effects, unsigned.stake)
     period = describe_staking(tx.id, unsigned)
     period = replace(period, potential_reward=mint_potential_reward(builder, period))

@@ -375,9 +375,7 @@ class BlockEffectsBuilder:
 
     def release(self, effects: TxEffects, stake: Iterable[LedgerOutput]) -> None:
         """Make staked outputs spendable."""
-        released = tuple(replace(output, staked=False) for output in stake)
-        self.flow.emit(released)
-        effects.released += released
+        effects.released += tuple(replace(output, staked=False) for output in stake)
 
     def move_base(self, effects: TxEffects, base: BaseFields) -> None:
         """Spend the base inputs and emit the base outputs of a user's transaction."""

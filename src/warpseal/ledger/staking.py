@@ -169,7 +169,7 @@ def mint_potential_reward(builder: BlockEffectsBuilder, period: StakingPeriod) -
     supply = state.supplies.get(subnet_id)
     if supply is None:
         return None
-    if not supply or end_s < start_s:
+    if not supply or end_s <= start_s:
         raise builder.error(
             f"a staking of subnet {subnet_id.hex()} from {start_s} to {end_s} on a supply of"
             f" {supply}"
