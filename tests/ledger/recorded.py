@@ -135,7 +135,7 @@ class Replay:
 
 def moves(effects: BlockEffects) -> Iterable[TxEffects]:
     """Return what moves outputs in a block: what it settles, then its transactions."""
-    return (*(() if effects.settled is None else (effects.settled,)), *effects.txs)
+    return effects.executed
 
 
 def beginning() -> Replay:

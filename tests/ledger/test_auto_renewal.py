@@ -10,6 +10,7 @@ from tests.ledger.model_parts import DAY_S
 from tests.ledger.small_chain import OTHER_OWNER, OWNER, Chain, output, spending
 from warpseal.chains.components import Input
 from warpseal.chains.ids import TxID
+from warpseal.chains.p_blocks import PBlock
 from warpseal.chains.p_txs import (
     P_TX,
     AddAutoRenewedValidatorTx,
@@ -22,8 +23,9 @@ from warpseal.chains.p_txs import (
     SubnetValidator,
 )
 from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
-from warpseal.ledger.effects import TxEffects
+from warpseal.ledger.effects import PeriodClosed, TxEffects
 from warpseal.ledger.outputs import LedgerError
+from warpseal.ledger.p_chain import state_without_genesis
 from warpseal.ledger.params import UpgradeTimes
 from warpseal.ledger.rewards import potential_reward, reward_config_at
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID
@@ -212,6 +214,39 @@ def test_a_staking_ended_by_the_wrong_transaction_or_too_early_is_an_error(
         tx = RewardAutoRenewedValidatorTx(JOINING.id, BEGIN_S + 5)
         with pytest.raises(LedgerError, match="ends a cycle at"):
             chain.decide(tx, commit=True, at_s=CYCLE_S)
+
+
+def without_genesis() -> Chain:
+    """Return a chain of which nothing before block 1 is known."""
+    chain = Chain(HELICON)
+    first = PBlock.build("BanffStandardBlock", chain.state.block_id, 1, BEGIN_S)
+    chain.state = state_without_genesis(HELICON, first)
+    return chain
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_cycle_that_began_before_the_index_ends_without_outputs(is_committed: bool) -> None:
+    chain = without_genesis()
+    tx = RewardAutoRenewedValidatorTx(JOINING.id, BEGIN_S + CYCLE_S)
+    effects = chain.decide(tx, commit=is_committed, at_s=CYCLE_S)
+    assert (effects.emitted, effects.released, effects.renewed) == ((), (), None)
+    assert effects.closed == PeriodClosed(
+        JOINING.id, effects.tx.id, BEGIN_S + CYCLE_S, is_rewarded=is_committed, is_known=False
+    )
+
+
+def test_a_cycle_with_an_unknown_reward_returns_the_stake_and_ends() -> None:
+    chain = without_genesis()
+    (joined,) = chain.accept(JOINING)
+    assert joined.opened is not None
+    assert joined.opened.potential_reward is None
+    tx = RewardAutoRenewedValidatorTx(JOINING.id, BEGIN_S + CYCLE_S)
+    effects = chain.decide(tx, commit=True, at_s=CYCLE_S)
+    assert [out.amount for out in effects.released] == [STAKE]
+    assert (effects.emitted, effects.renewed) == ((), None)
+    assert effects.closed is not None
+    assert not effects.closed.is_known
+    assert (list(chain.state.current), chain.state.renewals) == ([], {})
 
 
 def test_configuring_a_validator_that_is_not_auto_renewed_is_an_error() -> None:

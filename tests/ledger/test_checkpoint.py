@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.ledger.recorded import params, replayed
+from warpseal.ledger import checkpoint
 from warpseal.ledger.checkpoint import UnusableCheckpoint, decode_checkpoint, encode_checkpoint
 
 RAW = encode_checkpoint(replayed().state)
@@ -63,6 +64,19 @@ def test_damaged_bytes_with_a_correct_checksum_are_refused_or_decode_to_a_state(
 def test_malformed_checkpoints_are_refused_with_the_reason(raw: bytes, reason: str) -> None:
     with pytest.raises(UnusableCheckpoint, match=reason):
         decode_checkpoint(raw, params())
+
+
+def test_a_checkpoint_beyond_all_bounds_is_neither_written_nor_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body_bytes = len(RAW) - BODY_AT
+    monkeypatch.setattr(checkpoint, "MAX_CHECKPOINT_BYTES", body_bytes)
+    assert encode_checkpoint(decode_checkpoint(RAW, params())) == RAW
+    monkeypatch.setattr(checkpoint, "MAX_CHECKPOINT_BYTES", body_bytes - 1)
+    with pytest.raises(UnusableCheckpoint, match=f"are more than {body_bytes - 1}"):
+        encode_checkpoint(replayed().state)
+    with pytest.raises(UnusableCheckpoint, match=f"are more than {body_bytes - 1}"):
+        decode_checkpoint(RAW, params())
 
 
 def test_a_checkpoint_of_another_network_is_refused() -> None:

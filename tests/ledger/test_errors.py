@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from tests.chains.p_vectors import TRANSACTIONS
 from tests.ledger.made_up_network import (
     AVAX,
     BEGIN_S,
     C_CHAIN,
+    CHAIN_TXS,
     NAVAX,
+    PARAMS,
     TOKEN,
     X_CHAIN,
     bls_key,
+    genesis,
     l1_owner,
     warp,
 )
@@ -25,6 +32,7 @@ from warpseal.chains.components import BaseTx, ImportTx, Input, TransferableInpu
 from warpseal.chains.ids import TxID
 from warpseal.chains.p_txs import (
     P_TX,
+    AddAutoRenewedValidatorTx,
     AddPermissionlessDelegatorTx,
     AddPermissionlessValidatorTx,
     AdvanceTimeTx,
@@ -35,6 +43,7 @@ from warpseal.chains.p_txs import (
     IncreaseL1ValidatorBalanceTx,
     InitialValidator,
     NoSigner,
+    PSignedTx,
     RegisterL1ValidatorTx,
     RemoveSubnetValidatorTx,
     RewardValidatorTx,
@@ -42,10 +51,11 @@ from warpseal.chains.p_txs import (
     StakingTerms,
     SubnetValidator,
     TransferSubnetOwnershipTx,
+    parse_p_tx,
 )
 from warpseal.ledger.checkpoint import UnusableCheckpoint, encode_checkpoint
 from warpseal.ledger.outputs import LedgerError
-from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight
 
@@ -70,6 +80,7 @@ def weight_message(validation: bytes, nonce: int, weight: int) -> bytes:
 
 
 FIRST = Chain().genesis.validators
+WITHOUT_STAKE = P_TX.build(replace(FIRST[0].unsigned, stake=()))
 KNOWN_NODE: NodeID = FIRST[0].unsigned.validator.node_id  # type: ignore[union-attr]
 IMPORTED = TransferableInput(TxID(UNKNOWN_ID), 0, AVAX, TransferInput(7, (0,)))
 EMPTY = spending(0).__class__(88, spending(0).blockchain_id, (), (), b"")
@@ -102,6 +113,21 @@ CASES: dict[str, tuple[Any, str]] = {
     "nothing staked": (
         AddPermissionlessDelegatorTx(spending(0), validator(KNOWN_NODE).validator, (), OWNER),
         "nothing is staked",
+    ),
+    "nothing staked for cycles": (
+        AddAutoRenewedValidatorTx(
+            spending(0), NODE, NoSigner(), (), OWNER, OWNER, OWNER, 0, 0, DAY_S
+        ),
+        "nothing is staked",
+    ),
+    "a staking that ends when it begins": (
+        AddPermissionlessDelegatorTx(
+            spending(0),
+            SubnetValidator(StakingTerms(KNOWN_NODE, 0, BEGIN_S, 5), PRIMARY_NETWORK),
+            (output(5),),
+            OWNER,
+        ),
+        f"from {BEGIN_S} to {BEGIN_S}",
     ),
     "removing an unknown validator": (
         RemoveSubnetValidatorTx(spending(0), NODE, SubnetID(UNKNOWN_ID), AUTH),
@@ -141,6 +167,31 @@ def test_an_invalid_transaction_is_an_error_that_names_it(case: str) -> None:
     with pytest.raises(LedgerError, match=reason) as error:
         chain.accept(unsigned)
     assert (error.value.height, error.value.tx_id) in {(1, P_TX.build(unsigned).id), (1, None)}
+
+
+@pytest.mark.parametrize(
+    ("validators", "chains", "reason"),
+    [
+        (CHAIN_TXS[:1], (), "a CreateChainTx among the first validators"),
+        ((WITHOUT_STAKE,), (), "a AddValidatorTx among the first validators"),
+        (FIRST[:1] * 2, (), "the same staking twice"),
+        ((), FIRST[:1], "a AddValidatorTx among the first chains"),
+    ],
+)
+def test_a_genesis_that_no_node_accepts_is_an_error(
+    validators: tuple[PSignedTx, ...], chains: tuple[PSignedTx, ...], reason: str
+) -> None:
+    changed = dataclasses.replace(genesis(1), validators=validators, chains=chains)
+    with pytest.raises(LedgerError, match=reason) as error:
+        state_from_genesis(changed, PARAMS)
+    assert error.value.height == 0
+
+
+def test_each_type_of_transaction_has_a_rule() -> None:
+    for vector in TRANSACTIONS:
+        # Most of them spend outputs that are not there.
+        with suppress(LedgerError):
+            Chain().accept(parse_p_tx(vector.raw))
 
 
 def test_an_output_cannot_be_spent_twice_in_a_block_nor_in_the_next() -> None:

@@ -57,6 +57,10 @@ def test_a_reward_too_large_to_multiply_is_rounded_early() -> None:
     largest = (2**64 - 1) // 980_000
     assert split_reward(largest, 20_000)[1] == 980_000 * largest // 10**6
     assert split_reward(largest + 1, 20_000)[1] == 980_000 * ((largest + 1) // 10**6)
+    # 641 and 257 are factors of the largest number of 64 bits.
+    rest_shares = 641 * 257
+    largest = (2**64 - 1) // rest_shares
+    assert split_reward(largest, 10**6 - rest_shares)[1] == (2**64 - 1) // 10**6
 
 
 @pytest.mark.parametrize(
@@ -110,5 +114,7 @@ def test_helicon_lowers_the_minimum_rate_over_ninety_days(start_s: int, rate: in
 
 
 def test_helicon_never_lifts_the_minimum_above_a_lower_maximum() -> None:
-    low = RewardConfig(70_000, 60_000, 365 * DAY_S, 10**18)
+    low = RewardConfig(74_999, 60_000, 365 * DAY_S, 10**18)
     assert reward_config_at(low, 2**40, 1000) == low
+    equal = RewardConfig(75_000, 60_000, 365 * DAY_S, 10**18)
+    assert reward_config_at(equal, 2**40, 1000).min_rate == 75_000

@@ -12,6 +12,7 @@ from tests.chains.p_vectors import recorded, unchecked
 from tests.ledger.recorded import (
     GENESIS,
     beginning,
+    moves,
     p_blocks,
     params,
     replayed,
@@ -27,6 +28,7 @@ from warpseal.ledger.checkpoint import decode_checkpoint, encode_checkpoint
 from warpseal.ledger.effects import TxOutcome
 from warpseal.ledger.outputs import LedgerOutput, OutputKind
 from warpseal.ledger.p_chain import apply_p_block
+from warpseal.ledger.utxo_flow import spent_ids
 from warpseal.ledger.x_chain import Cap
 from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, id_text, node_id_text, parse_id
 
@@ -404,3 +406,13 @@ def test_rights_to_mint_and_properties_are_outputs_without_an_amount() -> None:
     assert 0 not in amounts.pop(OutputKind.TRANSFER)
     rights = {OutputKind.MINT, OutputKind.NFT_MINT, OutputKind.PROPERTY_MINT, OutputKind.PROPERTY}
     assert amounts == {kind: {0} for kind in rights}
+
+
+def test_the_outputs_that_a_transaction_spends_are_those_that_it_consumes() -> None:
+    replay = replayed()
+    on_p: list[Any] = [tx for block in replay.p for tx in moves(block)]
+    assert any(not tx.consumed for tx in on_p)
+    consuming: list[Any] = [tx for tx in (*on_p, *replay.x, *replay.c) if tx.consumed]
+    assert {type(tx.tx.unsigned).__name__ for tx in consuming} >= {"ImportTx", "OperationTx"}
+    for tx in consuming:
+        assert list(spent_ids(tx.tx.unsigned)) == [spend.id for spend in tx.consumed]

@@ -199,6 +199,7 @@ def test_an_unknown_output_of_an_operation_is_reconstructed(
         False,
     )
     assert output.group_id == (7 if "nft" in kind else None)
+    assert (output.locktime, output.stakeable_locktime) == (0, 0)
     with pytest.raises(LedgerError, match="is not there"):
         applied(asset_operation(operation, (TxID(b"\x09" * 32), 4)))
 
