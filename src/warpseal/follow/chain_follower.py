@@ -296,7 +296,7 @@ class ChainFollower(Generic[T]):
         if self._next is None:
             return range(0)
         await self._consumer.prepare_backfill(tip)
-        return self._consumer.missing()[: max(1, self._consumer.source.span)]
+        return self._consumer.missing()[: self._consumer.source.span]
 
     async def _wait(self) -> None:
         """Wait for new blocks: everything else is written."""
@@ -329,7 +329,7 @@ class ChainFollower(Generic[T]):
             def read_ahead() -> None:
                 nonlocal planned
                 while planned < span.stop and len(ahead) < _SPANS_AHEAD:
-                    count = min(max(1, self._consumer.source.span), span.stop - planned)
+                    count = min(self._consumer.source.span, span.stop - planned)
                     ahead.append((planned, count, tasks.create_task(self._read(planned, count))))
                     planned += count
 

@@ -68,6 +68,5 @@ class IndexedBlocks:
                 self._indexed_height = consistency.indexed_height(connection, PrimaryChain.P)
             if self._indexed_height is None or height > self._indexed_height:
                 return
-            high = min(self._indexed_height, height + _BLOCKS_PER_READ - 1)
-            blocks = list(read_blocks(connection, P, height, high))
-        self._cache.update(zip(range(height, high + 1), blocks, strict=False))
+            blocks = list(read_blocks(connection, P, height, height + _BLOCKS_PER_READ - 1))
+        self._cache.update(enumerate(blocks, height))

@@ -70,7 +70,7 @@ class BlockSource(ABC, Generic[T]):
     @property
     @abstractmethod
     def span(self) -> int:
-        """The number of blocks that one `read` fetches best."""
+        """The number of blocks that one `read` fetches best, above 0."""
 
     @abstractmethod
     async def read(self, first: int, count: int) -> tuple[T, ...]:
@@ -190,7 +190,7 @@ class ContainerSource:
                 containers = await self._client.range(self._stream, index, size)
             except NodeUnavailable as error:
                 if size > 1 and is_range_too_large(error):
-                    self._per_call = max(1, size // 2)
+                    self._per_call = size // 2
                     continue
                 containers = await self._retrier.call(
                     partial(self._client.range, self._stream, index, size)
