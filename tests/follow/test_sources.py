@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 from typing import cast
 
 import pytest
 from msgspec import Struct
 
 from tests.aggregation.virtual_time import run
+from tests.follow.rough_nodes import RoughBlocks, RoughNode
+from tests.l1.follower.fixtures import Chain
 from warpseal.chains.codec import MalformedChainBytes
+from warpseal.follow.blocks import RawBlock
 from warpseal.follow.c_chain_source import CChainSource
-from warpseal.follow.sources import ContainerSource, LinearSource, is_range_too_large
+from warpseal.follow.sources import (
+    ContainerSource,
+    LinearSource,
+    PChainSource,
+    is_range_too_large,
+)
 from warpseal.node.blocks import BlocksClient, CBlocksClient, ContainersClient, Stream
 from warpseal.node.containers import CChainBlock, Container
 from warpseal.runtime.retry import Backoff, Retrier
@@ -146,7 +155,7 @@ def test_the_index_api_is_tried_again_after_ten_minutes(reason: str) -> None:
         assert await source.read(5, 5) == ()
         assert nodes.calls == []
         nodes.is_served, nodes._raw = True, FakeContainers(1, 40)._raw
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(1.0)
         assert len(await source.read(5, 5)) == 5
 
     run(main())
@@ -224,6 +233,19 @@ def test_single_blocks_stand_in_for_blocks_without_containers() -> None:
     run(main())
 
 
+def test_containers_above_the_requested_blocks_are_not_read() -> None:
+    async def main() -> None:
+        containers = FakeContainers(8, 90)
+        nodes = FakeBlocks(100)
+        source = nodes.source(containers.source())
+        await source.read(9, 1)
+        containers.calls.clear()
+        assert heights([block.raw for block in await source.read(5, 10)]) == list(range(5, 15))
+        assert containers.calls == [(0, 7)]
+
+    run(main())
+
+
 def test_no_more_containers_are_read_than_blocks_are_requested() -> None:
     async def main() -> None:
         nodes = FakeBlocks(100)
@@ -278,6 +300,7 @@ class FakeCChain:
         self.tip = tip
         self.largest = largest
         self.kind = PublicFailure.TIMEOUT
+        self.missing: set[int] = set()
         self.calls: list[tuple[int, int]] = []
 
     async def tips(self) -> tuple[int, ...]:
@@ -289,8 +312,12 @@ class FakeCChain:
             raise failure(self.kind)
         return tuple(self._block(height) for height in range(first, first + count))
 
+    async def block_of_each(self, number: int) -> tuple[CChainBlock, ...]:
+        block = self._block(number)
+        return () if block is None else (block,)
+
     def _block(self, height: int) -> CChainBlock | None:
-        if not self._lowest <= height <= self.tip:
+        if not self._lowest <= height <= self.tip or height in self.missing:
             return None
         return CChainBlock(height, bytes(32), bytes(32), 0, 0, 0, b"")
 
@@ -313,6 +340,14 @@ def test_batches_of_the_c_chain_shrink_and_grow() -> None:
         for _ in range(30):
             await source.read(0, 100)
         assert source.span == 100
+
+    run(main())
+
+
+def test_a_node_of_the_c_chain_may_return_single_blocks_only() -> None:
+    async def main() -> None:
+        blocks = await FakeCChain(0, 1_000, largest=1).source().read(10, 5)
+        assert [block.number for block in blocks] == [10, 11, 12, 13, 14]
 
     run(main())
 
@@ -348,6 +383,58 @@ def test_a_read_of_the_c_chain_waits_for_the_block_that_no_node_has() -> None:
         assert [block.number for block in await reading] == list(range(18, 24))
         assert await source.has(30)
         assert not await source.has(31)
+
+    run(main())
+
+
+def test_a_batch_of_the_c_chain_ends_before_a_block_that_the_node_lacks() -> None:
+    async def main() -> None:
+        nodes = FakeCChain(0, 20)
+        nodes.missing = {12}
+        reading = asyncio.create_task(nodes.source().read(10, 5))
+        await asyncio.sleep(1.0)
+        assert nodes.calls[:2] == [(10, 5), (12, 3)]
+        nodes.missing.clear()
+        assert [block.number for block in await reading] == [10, 11, 12, 13, 14]
+
+    run(main())
+
+
+def test_the_alternatives_of_a_block_are_those_of_all_nodes() -> None:
+    async def main() -> None:
+        (block,) = await FakeCChain(0, 20).source().alternatives(7)
+        assert block.number == 7
+        # Nodes that must agree have one block.
+        chain = [raw_of(height) for height in range(9)]
+        for quorum, expected in ((1, [b"lie", raw_of(5)]), (2, [raw_of(5)])):
+            nodes = [RoughNode(chain, lies={5: b"lie"}), RoughNode(chain), RoughNode(chain)]
+            blocks = RoughBlocks(nodes, quorum, Random(1), {})
+            source = PChainSource(blocks.as_client(), None, RETRIER)
+            alternatives = await source.alternatives(5)
+            assert alternatives == tuple(RawBlock(raw, False) for raw in expected)
+
+    run(main())
+
+
+def test_one_agreement_of_nodes_proves_all_blocks_of_a_read() -> None:
+    class AgreeingBlocks(RoughBlocks):
+        agreements = 0
+
+        async def agreed_block_at(self, height: int) -> bytes:
+            self.agreements += 1
+            return await super().agreed_block_at(height)
+
+    async def main() -> None:
+        chain = Chain(20)
+        lies = {5: chain.fork(4).raw[5]}
+        nodes = [RoughNode(chain.raw, lies=lies), RoughNode(chain.raw), RoughNode(chain.raw)]
+        blocks = AgreeingBlocks(nodes, 2, Random(1), {})
+        source = PChainSource(blocks.as_client(), None, RETRIER)
+        assert [block.raw for block in await source.read(8, 8)] == chain.raw[8:16]
+        assert blocks.agreements == 1
+        # The block above names another one than that of the first node.
+        assert [block.raw for block in await source.read(1, 8)] == chain.raw[1:9]
+        assert blocks.agreements == 3
 
     run(main())
 
