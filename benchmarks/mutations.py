@@ -56,7 +56,8 @@ def _mutate(parent: ast.AST, node: ast.AST) -> Iterator[Mutation]:
         return
     for new in _replacements(node):
         text = f"{_first_line(node)} -> {_first_line(new)}"
-        yield Mutation(_lines(node), text, lambda new=new: _replace(parent, node, new))  # type: ignore[misc]
+        changed = _keep_names(node, new)
+        yield Mutation(_lines(node), text, lambda changed=changed: _replace(parent, node, changed))  # type: ignore[misc]
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -95,6 +96,17 @@ def _replacements(node: ast.AST) -> Iterator[ast.AST]:
             # A function without its only `yield` is no generator.
             if not any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(value)):
                 yield ast.Pass()
+
+
+def _keep_names(old: ast.AST, new: ast.AST) -> ast.AST:
+    """Return a new statement, with the old one beside it where it never runs.
+
+    Without its names, such as the class that `super()` needs, a method or a closure would have
+    other variables, and an existing function could not get its code.
+    """
+    if isinstance(new, ast.Pass | ast.Return):
+        return ast.If(ast.Constant(False), [old], [new])  # type: ignore[list-item]
+    return new
 
 
 def _swap_operators(

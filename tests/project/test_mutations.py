@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from benchmarks.mutations import find_mutations
 
@@ -56,4 +57,28 @@ def test_each_mutant_differs_from_the_program_in_one_place() -> None:
     for text, program in mutants_of(PROGRAM).items():
         changed = program.splitlines()
         compile(program, "mutant", "exec")
-        assert sum(a != b for a, b in zip(lines, changed, strict=True)) == 1, text
+        if "if False:" in program:
+            # A statement that is left out stands where it never runs, before what replaces it.
+            assert len(changed) == len(lines) + 3, text
+        else:
+            assert sum(a != b for a, b in zip(lines, changed, strict=True)) == 1, text
+
+
+def test_a_method_that_calls_its_base_class_no_more_can_replace_the_method() -> None:
+    source = """
+class Base:
+    def __init__(self) -> None:
+        self.is_ready = True
+
+class Derived(Base):
+    def __init__(self) -> None:
+        super().__init__()
+"""
+    (text, program) = list(mutants_of(source).items())[-1]
+    assert text == "super().__init__() -> pass"
+    original: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
+    exec(source, original)
+    exec(program, changed)
+    original["Derived"].__init__.__code__ = changed["Derived"].__init__.__code__
+    assert not hasattr(original["Derived"](), "is_ready")
