@@ -63,16 +63,13 @@ class Mutant(NamedTuple):
         return f"{self.path.name}#{self.number}"
 
 
-def draw_mutants(package: Path, count: int, seed: int) -> list[Mutant]:
-    """Return some of all mutants of a package; the same for the same sources and seed."""
-    mutants = [
+def list_mutants(package: Path) -> list[Mutant]:
+    """Return all mutants of a package."""
+    return [
         Mutant(path, number, mutation.lines, mutation.text)
         for path in sorted(package.glob("**/*.py"))
         for number, mutation in enumerate(find_mutations(ast.parse(path.read_text())))
     ]
-    count = min(count, len(mutants))
-    print(f"{package.name}: {len(mutants)} mutants, of which {count} run", flush=True)
-    return random.Random(seed).sample(mutants, count)
 
 
 class MutationRun:
@@ -276,9 +273,13 @@ def main() -> None:
     args = parser.parse_args()
 
     package = ROOT / "src" / "warpseal" / args.package
-    mutants = draw_mutants(package, 1_000_000 if args.only else args.count, args.seed)
+    mutants = all_mutants = list_mutants(package)
     if args.only:
         mutants = [mutant for mutant in mutants if mutant.name in args.only]
+    elif args.count < len(mutants):
+        # The same ones for the same sources and seed.
+        mutants = random.Random(args.seed).sample(mutants, args.count)
+    print(f"{args.package}: {len(all_mutants)} mutants, of which {len(mutants)} run", flush=True)
     run = MutationRun(package, mutants, args.seconds)
     names = TEST_FOLDERS.get(args.package, (args.package,))
     folders = args.tests or [str(ROOT / "tests" / name) for name in names]
