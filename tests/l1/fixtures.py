@@ -114,13 +114,19 @@ async def run_service(
     find_quorum: FindQuorum = unknown_quorum,
     on_signed: OnSigned | None = None,
     check_signing: SigningCheck = allow_all,
+    call_timeout_s: float = 5.0,
 ) -> AsyncIterator[L1Setup]:
     """Run the service over a running network, with the store in the folder.
 
     evm: configure the network's EVM chains.
     find_quorum, on_signed, check_signing: functions of the lookups, the service, the aggregator.
+    call_timeout_s: time after which a node that hangs counts as failed.
     """
-    config = build_config(network, folder, {"evm-chains": evm_chains(network)} if evm else None)
+    urls = [{"base-url": node.uri} for node in network.nodes]
+    keys: dict[str, Any] = {"p-chain-api": urls, "info-api": urls}
+    if evm:
+        keys["evm-chains"] = evm_chains(network)
+    config = build_config(network, folder, keys, node={"call_timeout_s": call_timeout_s})
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(open_session())
         upstream = connect_upstream(config.node, session)
