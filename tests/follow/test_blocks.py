@@ -83,3 +83,4 @@ def test_a_stop_passes_between_processes() -> None:
         "detail",
         b"raw",
     )
+    assert str(stop) == "contradiction at block 3: detail"

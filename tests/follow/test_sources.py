@@ -180,6 +180,15 @@ def test_calls_shrink_when_a_range_is_too_large_and_grow_again() -> None:
     run(main())
 
 
+def test_a_node_may_return_single_containers_only() -> None:
+    async def main() -> None:
+        source = FakeContainers(1, 5_000, largest=1).source()
+        async with asyncio.timeout(600.0):
+            assert heights([block.raw for block in await source.read(9, 10)]) == [9]
+
+    run(main())
+
+
 def test_a_single_container_is_requested_until_a_node_has_it() -> None:
     async def main() -> None:
         nodes = FakeContainers(1, 5_000)
