@@ -310,6 +310,17 @@ def test_a_stopped_chain_does_not_wait_for_nodes() -> None:
     run(main())
 
 
+def test_an_index_whose_height_cannot_be_read_stops_at_block_0() -> None:
+    async def main() -> None:
+        damage = IndexDamaged("of a test")
+        watcher = Watcher(Numbers(9), 5, StoppingConsumer, "resume", damage)
+        await watcher.follow(30.0)
+        progress = watcher.follower.progress()
+        assert (progress.stopped, progress.stopped_at) == ("index_damaged", 0)
+
+    run(main())
+
+
 @pytest.mark.parametrize(("step", "height", "error"), STOPS)
 def test_a_stop_is_reported_at_once_and_logged_once(
     step: str, height: int | None, error: Exception, caplog: pytest.LogCaptureFixture
