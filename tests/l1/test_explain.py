@@ -134,11 +134,12 @@ async def test_a_search_that_does_not_end_is_explained_with_its_progress(tmp_pat
     async with started_l1_service(tmp_path, settings=QUICK) as running:
         registration = running.network.p_chain.register(running.l1)
         removal = running.network.p_chain.remove(validation_id_of(registration))
-        # The transaction is in memory then, and the search begins at once.
+        # What comes before the search is in memory then.
         await running.messages.manager_chain(build_request(removal.tx_id))
+        await explain(running, running.network.p_chain.conversion_of(running.l1))
         running.network.nodes[0].rpc.outages["platform.getSubnets"] = Outage(OutageKind.HANG)
         running.follower["percent"] = 12.5
-        result = await explain(running, removal, timeout_s=1.0)
+        result = await explain(running, removal, timeout_s=2.0)
         assert outcomes(result)["justification"] is None
         assert result["justification"]["progress"]["follower"] == {"percent": 12.5}
 
