@@ -14,6 +14,7 @@ from tests.eventually import finish, until
 from tests.integration.daemon import run_network
 from tests.l1.fixtures import PLAN, L1Setup, build_request, run_service, started_l1_service
 from warpseal.aggregation.errors import InvalidTimeout, QuorumNotReached
+from warpseal.aggregation.service import Aggregation, AggregationRequest
 from warpseal.l1 import service
 from warpseal.l1.errors import (
     FollowerProgress,
@@ -445,6 +446,24 @@ async def test_a_blocked_message_is_refused_while_no_node_answers(tmp_path: Path
         blocks.append(SigningBlock(SigningBlockKind.SENDER, "0x", "stolen key", 1))
         with pytest.raises(SigningBlocked):
             await running.messages.get(build_request(registration.tx_id, height=0))
+
+
+async def test_quorum_and_buffer_together_are_all_of_the_weight_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[AggregationRequest] = []
+    async with started_l1_service(tmp_path, settings=QUICK) as running:
+        aggregate = running.aggregator.aggregate
+
+        async def note(request: AggregationRequest) -> Aggregation:
+            requests.append(request)
+            return await aggregate(request)
+
+        monkeypatch.setattr(running.aggregator, "aggregate", note)
+        conversion = running.network.p_chain.conversion_of(running.l1)
+        for quorum, buffer in ((67, 20), (80, 30)):
+            await deliver(running, conversion, quorum=quorum, buffer=buffer)
+    assert [(request.quorum, request.buffer) for request in requests] == [(67, 20), (80, 20)]
 
 
 async def test_every_signed_message_is_reported_with_its_height(tmp_path: Path) -> None:
