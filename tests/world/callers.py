@@ -180,6 +180,7 @@ class Callers:
             reply = await self._administer(daemon, "POST", "/v1/webhooks", {"url": receiver.url})
             if reply is not None and reply.status == 201:
                 receiver.webhook_id = reply.body["id"]
+                receiver.begin = int(reply.body["cursor"].rpartition("-")[2])
                 return
             await asyncio.sleep(_RETRY_S)
 

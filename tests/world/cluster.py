@@ -54,7 +54,7 @@ class Cluster:
     def start(self) -> None:
         """Start the server, and make the database that the others are copies of."""
         self._server.set_up()
-        # A copy of a template needs that nobody is connected to it.
+        # A template is copied while it has no connection.
         control = self._connect("postgres")
         control.execute(f"CREATE DATABASE {_TEMPLATE} TEMPLATE template0 STRATEGY file_copy")
         control.close()

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -67,17 +67,23 @@ def main(arguments: list[str] | None = None) -> int:
     # The server ends with the command, however that ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        start_cluster()
-    except Exception as error:
-        _say(f"no worlds with a database server, since none starts: {error!r}")
-    try:
         return _run_kept(args.show) if args.kept else _run_seeds(args)
     finally:
         stop_cluster()
 
 
+def _try_to_start_server(scenarios: Iterable[Scenario]) -> None:
+    """Start the server if a scenario needs it, and say so if none starts."""
+    if any(scenario.setup.has_server for scenario in scenarios):
+        try:
+            start_cluster()
+        except Exception as error:
+            _say(f"no worlds with a database server, since none starts: {error!r}")
+
+
 def _run_seeds(args: argparse.Namespace) -> int:
     seeds: Sequence[int] = range(args.first, args.first + args.seeds)
+    _try_to_start_server(draw_scenario(seed, has_server=True) for seed in seeds)
     if args.server:
         seeds = [seed for seed in seeds if _draw(seed).setup.has_server]
     reached: Counter[str] = Counter()
@@ -131,8 +137,9 @@ def _run(seeds: Sequence[int], jobs: int) -> Iterator[Result]:
 def _run_kept(shows: bool) -> int:
     """Run the histories that failed once."""
     failures = 0
-    for line in KEPT.read_text().splitlines():
-        scenario = read_scenario(json.loads(line))
+    scenarios = [read_scenario(json.loads(line)) for line in KEPT.read_text().splitlines()]
+    _try_to_start_server(scenarios)
+    for scenario in scenarios:
         if scenario.setup.has_server and not has_cluster():
             continue
         outcome = run_scenario(scenario)

@@ -17,6 +17,7 @@ _LATE_S: Final = 15.0
 class Receiver:
     """The server, and the events whose requests it answered with 200.
 
+    begin: number of the event behind which the webhook begins; None until it was added.
     kind: what it does with a request: a status, `hang`, `drop`, or `late`.
     """
 
@@ -28,7 +29,9 @@ class Receiver:
         self.url = f"http://{self.host}/hook"
         self.kind = "200"
         self.webhook_id = ""
-        self.numbers: list[int] = []
+        self.begin: int | None = None
+        # By webhook: a request to add one that had no response may have added another one.
+        self._numbers: dict[str, list[int]] = {}
 
     def start(self) -> None:
         """Begin to listen."""
@@ -42,16 +45,19 @@ class Receiver:
 
     def take(self, body: bytes, sender: Process) -> None:
         """Note the events of a request that is answered with 200."""
-        simulation = sender.simulation
-        if simulation.server is not None and not simulation.leases.may_act("p-chain", sender):
+        content, simulation = json.loads(body), sender.simulation
+        events, numbers = content["events"], self._numbers.setdefault(content["webhookId"], [])
+        is_leader = simulation.server is None or simulation.leases.may_act("p-chain", sender)
+        # Any daemon may send a test, which has no events.
+        if events and not is_leader:
             text = f"{sender.name} sends to a webhook although it does not lead"
             simulation.unhandled(sender, {"message": text})
-        for event in json.loads(body)["events"]:
-            self.numbers.append(int(event["cursor"].rpartition("-")[2]))
+        for event in events:
+            numbers.append(int(event["cursor"].rpartition("-")[2]))
 
     def first_numbers(self) -> list[int]:
         """Return the numbers of events in the order in which they came first."""
-        return list(dict.fromkeys(self.numbers))
+        return list(dict.fromkeys(self._numbers.get(self.webhook_id, ())))
 
 
 class _Connection(asyncio.Protocol):
@@ -66,7 +72,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def data_buffer(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         self._buffer += data
         head, separator, body = bytes(self._buffer).partition(b"\r\n\r\n")
         length = next(

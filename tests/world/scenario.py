@@ -149,7 +149,9 @@ def _share_store(
     if rng.random() < 0.5:
         # Long enough for a lease to end, and for the next one.
         length_s += 30.0
-    kinds = rng.sample((_kill_leader, _cut_server, _cut_server, _server_away, _lose_message), 3)
+    for _ in range(rng.randint(0, 6)):
+        groups.append([_ask_late(rng, rng.uniform(0, length_s))])
+    kinds = rng.sample((_kill_leader, _cut_leader, _cut_server, _server_away, _lose_message), 3)
     for _ in range(rng.choice((0, 1, 2, 4, 8))):
         groups.append(rng.choice(kinds)(rng, rng.uniform(0, length_s)))
     # What begins at a daemon ends there.
@@ -162,6 +164,18 @@ def _share_store(
 
 def _kill_leader(rng: Random, at_s: float) -> list[Action]:
     return [Action(at_s, "kill_leader", (rng.choice((0.0, 0.5, 5.0, 20.0)),))]
+
+
+def _cut_leader(rng: Random, at_s: float) -> list[Action]:
+    """Cut the link of the daemon that leads, and ask after that."""
+    seconds = rng.choice((3.0, 7.0, 9.0, 12.0, 25.0))
+    asks = [_ask_late(rng, at_s + seconds + rng.uniform(0, 30)) for _ in range(rng.randint(0, 3))]
+    return [Action(at_s, "cut_leader", (seconds,)), *asks]
+
+
+def _ask_late(rng: Random, at_s: float) -> Action:
+    """Ask for a message that was probably not signed before."""
+    return Action(at_s, "ask", (rng.randint(14, 27), 0, 0, 10.0, None, ""))
 
 
 def _cut_server(rng: Random, at_s: float) -> list[Action]:

@@ -427,4 +427,4 @@ def _unread_bytes(descriptor: int) -> int:
 
 
 def do_nothing() -> None:
-    """Stand for the wake of a session that nobody waits for."""
+    """Stand for the wake of a session without a thread or task that waits."""

@@ -31,6 +31,7 @@ _RECOVERY_S: Final = 900.0
 _REST_S: Final = 8.0
 _RETRY_S: Final = 1.0
 _HEIGHT_S: Final = 5.0
+_NEW_MESSAGE: Final = 28
 _BLOCKS_READ_S: Final = 2.0
 
 
@@ -160,14 +161,25 @@ class Stage:
 
     async def do_kill_leader(self, seconds: float) -> None:
         """Kill the daemon that leads, and start it again later."""
-        leader = self.simulation.leases.holder("p-chain")
-        for daemon in self.daemons:
-            if leader is not None and daemon.process is leader:
-                self.simulation.reach("server: leader killed")
-                self._note_kill(daemon)
-                daemon.do_kill()
-                await asyncio.sleep(seconds)
-                daemon.do_start()
+        leader = self._leader()
+        if leader is not None:
+            self.simulation.reach("server: leader killed")
+            self._note_kill(leader)
+            leader.do_kill()
+            await asyncio.sleep(seconds)
+            leader.do_start()
+
+    async def do_cut_leader(self, seconds: float) -> None:
+        """Cut the link between the daemon that leads and the server."""
+        leader = self._leader()
+        if leader is not None:
+            self.simulation.reach("server: leader cut off")
+            await leader.do_cut_server(seconds)
+
+    def _leader(self) -> SimulatedDaemon | None:
+        process = self.simulation.leases.holder("p-chain")
+        leaders = [daemon for daemon in self.daemons if daemon.process is process]
+        return leaders[0] if process is not None else None
 
     def _note_kill(self, daemon: SimulatedDaemon) -> None:
         asks = [ask for ask in self.callers.asks if ask.daemon == daemon.letter]
@@ -221,6 +233,9 @@ class Stage:
         """Ask for each message again, and wait until the daemons have nothing to do."""
         asks = self.callers.asks
         places = {ask.place for ask in asks if not ask.is_of_tx} | set(self.callers.blocks)
+        if self.simulation.server is not None:
+            # A new signature, and so an event that the leader of now sends to the receiver.
+            places.add(self.network.message_place(_NEW_MESSAGE))
         for place in sorted(places):
             daemon = self.daemons[place % len(self.daemons)]
             await self.callers.do_ask(daemon, place, 0, 0, 30.0, None)
