@@ -237,19 +237,27 @@ def _check_durable(stage: Stage) -> None:
     if not stage.scenario.setup.has_store or stage.slowest_threads_s > _SLOW_COMMIT_S:
         return
     for ask in stage.callers.asks:
-        # Signatures that wait in memory while the disk fails are lost with the process.
-        is_unsafe = any(
-            start <= ask.ended_at <= end + _STORE_UP_S for start, end in stage.store_failures
-        ) or any(cut - _UNFLUSHED_S <= ask.ended_at <= cut for cut in stage.power_cuts)
         # Of a message the store keeps the latest four signatures.
         count = sum(other.is_signed and other.place == ask.place for other in stage.callers.asks)
         is_kept = count <= _KEPT_SIGNATURES or ask.is_of_tx
-        is_unsafe = is_unsafe or ask.ended_at > stage.stored_at
-        if ask.is_signed and ask.reply is not None and is_kept and not is_unsafe:
+        is_early = ask.ended_at <= stage.stored_at
+        if ask.is_signed and ask.reply is not None and is_kept and is_early:
             signature = bytes.fromhex(ask.reply.body["signedMessage"])[-96:]
-            require(
-                signature in stage.stored, f"ask {ask.number}: its signature is not in the store"
-            )
+            is_stored = signature in stage.stored or _may_be_lost(stage, ask)
+            require(is_stored, f"ask {ask.number}: its signature is not in the store")
+
+
+def _may_be_lost(stage: Stage, ask: Ask) -> bool:
+    """Return whether the signature of a response may be lost.
+
+    Signatures that wait in memory while the store fails are lost with the process.
+    """
+    changes = {daemon.letter: daemon.changes for daemon in stage.daemons}
+    has_waited = any(
+        start <= ask.ended_at <= end + _STORE_UP_S for start, end in stage.store_failures
+    )
+    is_unflushed = any(cut - _UNFLUSHED_S <= ask.ended_at <= cut for cut in stage.power_cuts)
+    return is_unflushed or (has_waited and ask.daemon_at_end != changes[ask.daemon])
 
 
 def _check_events(stage: Stage) -> None:
@@ -262,12 +270,13 @@ def _check_events(stage: Stage) -> None:
         for before, after in pairwise(numbers):
             require(after == before + 1, f"event {after} follows {before}")
     # A power cut costs the last second, events that readers have seen included.
-    if has_cuts or stage.store_failures or stage.slowest_threads_s > _SLOW_COMMIT_S:
+    if has_cuts or stage.slowest_threads_s > _SLOW_COMMIT_S:
         return
     signed = {event["messageId"] for event in reader.events if event["type"] == "message_signed"}
     for ask in stage.callers.asks:
         is_read = ask.is_signed and reader.began_at < ask.started_at
-        if is_read and ask.place not in stage.callers.signed_before_reading():
+        is_new = is_read and ask.place not in stage.callers.signed_before_reading()
+        if is_new and not _may_be_lost(stage, ask):
             message_id = "0x" + ask.message.unsigned.id.hex()
             require(message_id in signed, f"ask {ask.number}: no event of its signature")
 

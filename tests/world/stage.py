@@ -98,6 +98,8 @@ class Stage:
         await asyncio.sleep(_AFTER_LAST_S)
         await self._recover()
         await asyncio.gather(*self._tasks)
+        # What waited in memory is written.
+        await asyncio.sleep(_AFTER_LAST_S)
         # Before the messages are signed again, which would give the same signatures.
         self.stored_at, self.stored = self.simulation.now, self._stored_signatures()
         await self._until_rest()
@@ -222,7 +224,7 @@ class Stage:
                 try:
                     async with asyncio.timeout(30):
                         reply = await request("GET", daemon.api_url + "/ready")
-                    if reply.status == 200:
+                    if reply.status == 200 and reply.body.get("store", {}).get("up", True):
                         return
                 except (OSError, TimeoutError):
                     pass
