@@ -146,6 +146,16 @@ def test_a_registration_begins_a_validation_and_a_weight_of_zero_ends_it() -> No
     assert ended.l1 == (L1ValidatorChange(removed, 0, 0),)
 
 
+def test_a_registration_at_a_subnet_that_is_no_l1_is_an_error() -> None:
+    chain = Chain()
+    chain.accept(SUBNET_TX)
+    owners = l1_owner(Random(1)), l1_owner(Random(2))
+    request = RegisterL1Validator(SUBNET, NODE, bytes(48), BEGIN_S + 60, *owners, 7)
+    message = warp(C_CHAIN, b"", request.encode())
+    with pytest.raises(LedgerError, match=f"subnet {SUBNET.hex()} is no L1"):
+        chain.accept(RegisterL1ValidatorTx(spending(1), 0, bytes(96), message))
+
+
 def test_a_refund_can_be_spent_by_a_later_transaction_of_the_block() -> None:
     chain = L1(1000 * PRICE)
     disable = P_TX.build(DisableL1ValidatorTx(spending(2), chain.ids[0], AUTH))

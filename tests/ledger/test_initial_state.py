@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -105,6 +106,11 @@ def test_parameters_of_public_networks_are_builtin_and_others_come_from_the_node
     assert (result.upgrades.etna_s, result.upgrades.helicon_s) == (1_607_144_400, 253_399_622_400)
     bare = parameters_from_node(88, AVAX, GENESIS, {}, result.l1_fee)
     assert bare.upgrades == result.upgrades
+
+
+def test_a_genesis_without_the_x_and_the_c_chain_has_no_parameters() -> None:
+    with pytest.raises(ValueError, match="no X-Chain or no C-Chain"):
+        find_primary_chains(replace(GENESIS, chains=()))
 
 
 def first_block(height: int, time_s: int) -> PBlock:
