@@ -16,6 +16,8 @@ _SIMPLER = (
     {"messages": 2},
     {"delay_ms": 1.0, "jitter_ms": 0.0},
     {"thread_ms": 0.2},
+    {"server_ms": 0.2},
+    {"has_usage": False},
 )
 
 
