@@ -193,6 +193,12 @@ def test_invisible_characters_around_a_document_are_left_out(blank: str) -> None
     assert parse_document(f'{blank}{{"name":"x"}}{blank}'.encode()) == NftFields(name="x")
 
 
+def test_invisible_characters_around_a_uri_are_left_out() -> None:
+    assert fields_of(image="\u200bhttps://a.test/1\ufeff\0") == NftFields(
+        image_uri="https://a.test/1"
+    )
+
+
 @pytest.mark.parametrize(
     ("media_type", "start", "medium"),
     [
@@ -216,6 +222,7 @@ def test_invisible_characters_around_a_document_are_left_out(blank: str) -> None
         ("application/octet-stream", b"\x1aE\xdf\xa3", Medium.ANIMATION),
         ("application/octet-stream", b"glTF\x02", Medium.ANIMATION),
         ("application/octet-stream", b"ID3", Medium.ANIMATION),
+        ("binary/octet-stream", b"\xff\xfb\x90\x64", Medium.ANIMATION),
         ("application/octet-stream", b"RIFF\0\0\0\0WAVE", Medium.ANIMATION),
         ("text/html", b"\n <!doctype html>", Medium.PAGE),
         ("application/xhtml+xml", b"<html>", Medium.PAGE),
@@ -223,6 +230,7 @@ def test_invisible_characters_around_a_document_are_left_out(blank: str) -> None
         ("text/html", b"not found", None),
         ("text/html", b"", None),
         ("application/octet-stream", b"<html>", None),
+        ("application/octet-stream", '\ufeff{"name":"x"}'.encode("utf-16-le"), None),
         ("application/json", b"{}", None),
         ("", b"", None),
     ],

@@ -45,7 +45,8 @@ _IMAGE_START: Final = re.compile(
     re.DOTALL,
 )
 _ANIMATION_START: Final = re.compile(
-    rb"....ftyp|\x1aE\xdf\xa3|OggS|ID3|fLaC|RIFF....(?:WAVE|AVI )|glTF", re.DOTALL
+    rb"....ftyp|\x1aE\xdf\xa3|OggS|ID3|\xff[\xf2\xf3\xfb]|fLaC|RIFF....(?:WAVE|AVI )|glTF",
+    re.DOTALL,
 )
 _PAGE_TYPES: Final = ("text/html", "application/xhtml+xml")
 
@@ -199,7 +200,7 @@ def _text(value: Any) -> str | None:
 def _uri(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
-    uri = value.replace("\0", "").strip()
+    uri = value.strip().strip(BLANKS).replace("\0", "")
     if _SVG.match(uri):
         return "data:image/svg+xml;base64," + b64encode(uri.encode(errors="replace")).decode()
     return content_uri(uri) or (uri if _SHOWN_URI.match(uri) else None)
