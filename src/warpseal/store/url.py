@@ -192,13 +192,10 @@ def _split(text: str) -> SplitResult:
 def _has_bare_characters(netloc: str, path: str, query: str) -> bool:
     """Return whether a part of a URL has a character that only belongs between the parts."""
     user = netloc.rpartition("@")[0]
-    is_cut_at_query = not path.strip("/") and "@" in query
     has_lone_option = any("=" not in option for option in query.split("&") if option)
     has_space = any(character.isspace() for character in netloc)
     return (
-        "@" in user
-        or "@" in path
-        or is_cut_at_query
+        "@" in user + path + query
         or has_lone_option
         or has_space
         or _BARE_PERCENT.search(netloc + path + query) is not None
