@@ -28,7 +28,8 @@ from warpseal.forwarding.evm.methods import SUBNET_EVM
 from warpseal.forwarding.evm.precompiles import KEYS
 from warpseal.forwarding.evm.subnet_evm import FEE_MANAGER_ADDRESS, with_last_changed
 from warpseal.ledger.params import UNSCHEDULED_S
-from warpseal.resources.evm_genesis import evm_genesis
+from warpseal.resources.base import UNSET
+from warpseal.resources.evm_genesis import GenesisConfig, evm_genesis
 from warpseal.upstream.jsonrpc import RpcResponse
 
 L1S = ("l1-0", "l1-1")
@@ -358,6 +359,10 @@ def test_the_keys_of_precompiles_are_read_exactly() -> None:
         "warpConfig"
         not in chain_config(json.dumps(genesis).encode(), b"{}", {}).genesis_precompiles
     )
+    resource = evm_genesis(json.dumps(genesis).encode())
+    assert resource is not None
+    assert isinstance(resource.config, GenesisConfig)
+    assert resource.config.warp_config is UNSET
     with pytest.raises(
         NotSubnetEvm, match="the upgrade file cannot be read: unknown precompile config: WarpConfig"
     ):
@@ -371,6 +376,8 @@ def test_an_error_says_which_file_cannot_be_read() -> None:
             b'{"precompileUpgrades":[{"warpConfig":{"blockTimestamp":"x"}}]}',
             {},
         )
+    with pytest.raises(NotSubnetEvm, match=r"^the genesis cannot be read"):
+        chain_config(b'{"config":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b"{}", {})
     with pytest.raises(NotSubnetEvm, match=r"^the genesis cannot be read"):
         chain_config(b'{"config":{"feeConfig":{},"warpConfig":7}}', b"{}", {})
 

@@ -152,7 +152,7 @@ def chain_config(
         return ChainConfig(_settings(fields, upgrades, network_times_s), precompiles, upgrades)
     except NotSubnetEvm:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise NotSubnetEvm(f"the genesis cannot be read: {error}") from error
 
 
