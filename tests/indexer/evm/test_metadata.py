@@ -330,6 +330,44 @@ async def test_an_erc1155_token_with_a_balance_is_never_missing(setup: MetadataS
     ]
 
 
+async def test_an_erc1155_token_of_contradicting_events_is_not_missing(
+    setup: MetadataSetup,
+) -> None:
+    gem, first, second = setup.gem, setup.builder.address("first"), setup.builder.address("second")
+    # No event shows the mint, so the first owner may hold any amount.
+    logs = [erc1155_transfer(gem, first, second, 1, 5), erc1155_transfer(gem, second, ZERO, 1, 5)]
+    setup.builder.add([Tx(first, gem, logs, gas_used=90_000)])
+    setup.contracts.uris[gem, 1] = None
+    async with setup.running() as running_setup:
+        await running_setup.show(1, contract=gem)
+        metadata = (await running_setup.until_fetched(1, gem)).metadata
+    assert metadata.index_status == MetadataStatus.INVALID_TOKEN_URI
+
+
+async def test_an_erc1155_token_is_missing_no_more_once_it_is_minted_again(
+    setup: MetadataSetup,
+) -> None:
+    gem, owner = setup.gem, setup.builder.address("owner")
+    setup.mint_gem(1)
+    setup.builder.add([Tx(owner, gem, [erc1155_transfer(gem, owner, ZERO, 1, 5)], gas_used=90_000)])
+    setup.contracts.uris[gem, 1] = None
+    async with setup.running() as running_setup:
+        await running_setup.show(1, contract=gem)
+        metadata = (await running_setup.until_fetched(1, gem)).metadata
+        assert metadata.index_status == MetadataStatus.MISSING_TOKEN
+        setup.mint_gem(1)
+        await running_setup.indexer.until_at(setup.builder.chain, setup.builder.height)
+        metadata = (await running_setup.token(1, gem)).metadata
+        assert metadata.index_status == MetadataStatus.INVALID_TOKEN_URI
+        setup.contracts.uris[gem, 1] = '{"name":"again"}'
+        await running_setup.show(1, contract=gem)
+
+        async def is_indexed() -> bool:
+            return (await running_setup.token(1, gem)).metadata.index_status == INDEXED
+
+        await until(is_indexed)
+
+
 async def test_without_a_node_the_status_is_unknown_until_a_retry(setup: MetadataSetup) -> None:
     setup.settings = replace(FAST, retry_delays_s=(0.0,) * 5)
     setup.mint(1)

@@ -343,7 +343,7 @@ class TokenToFetch(Struct, frozen=True):
     attempts: failed attempts since the last success.
     requested_at: time of the reindex request, if any.
     key: opaque key of the database.
-    is_held: an address holds it.
+    is_held: an address holds it, or may do so, as the events of its contract contradict each other.
     """
 
     contract: bytes

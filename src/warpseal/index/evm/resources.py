@@ -43,6 +43,7 @@ _TOKENS: Final = "SELECT number, short, id FROM tokens WHERE number IN {keys}"
 _COLLECTIONS: Final = "SELECT number, contract, standards FROM collections WHERE number IN {keys}"
 _STANDARDS: Final = "SELECT contract, standards FROM collections WHERE contract IN {keys}"
 _INCONSISTENT: Final = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
+_HELD: Final = "SELECT token FROM owners WHERE token IN {keys}"
 # The last column is the time of the block at which the contract was called; NULL at the newest
 # block, whose results are current.
 _CONTRACTS: Final = """
@@ -287,6 +288,7 @@ class ResourceReader:
             )
             if updated_at < self._now - RECENT_S:
                 self._old_tokens.add(key)
+        self._correct_missing()
         fetched = {
             key
             for key, row in self._documents.items()
@@ -295,6 +297,18 @@ class ResourceReader:
         self._missing_tokens = keys - fetched
         inconsistent = session.by_keys(_INCONSISTENT, numbers)
         self._inconsistent = frozenset(number for (number,) in inconsistent)
+
+    def _correct_missing(self) -> None:
+        """Replace the status of ERC-1155 tokens that were missing and have a holder since."""
+        missing = [
+            key
+            for key, row in self._documents.items()
+            if row.status is evm.MetadataStatus.MISSING_TOKEN and is_erc1155(key)
+        ]
+        for (key,) in self._session.by_keys(_HELD, missing):
+            status = evm.MetadataStatus.INVALID_TOKEN_URI
+            self._documents[key] = self._documents[key]._replace(status=status)
+            self._old_tokens.add(key)
 
     def _load_contracts(self, contracts: Iterable[int]) -> None:
         self._contracts |= read_contracts(self._session, contracts)
