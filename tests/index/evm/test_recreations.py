@@ -16,15 +16,22 @@ from tests.index.evm.test_holders import ALWAYS, IndexFiller, Model, read, read_
 from warpseal.chains.evm.facts import Creation, Erc20Transfer, EvmBlockFacts
 from warpseal.index.evm import holders, ownership
 from warpseal.index.evm.consistency import find_inconsistencies
-from warpseal.index.evm.records import TracedBlock
+from warpseal.index.evm.records import ContractFacts, FetchReason, TokenDocument, TracedBlock
 from warpseal.index.evm.schema import create_derived_tables
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.resources.evm import CollectibleQuery, Holder, HolderQuery
+from warpseal.resources.evm import (
+    CollectibleQuery,
+    ErcType,
+    Holder,
+    HolderQuery,
+    MetadataStatus,
+)
 from warpseal.resources.text import account_text
 
 CONTRACT, FACTORY, DEPLOYER = 1, address(7), address(8)
 FIRST, SECOND = address(1_000), address(1_001)
 TOKEN = address(70)
+NOW = 2**31
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +155,36 @@ async def test_tokens_of_a_destroyed_contract_are_held_no_more(
         assert (page.total_holders, page.total_tokens) == (2, 2)
     rows = derived_rows(any_index_url)
     assert rebuilt_rows(any_index_url) == rows
+
+
+@pytest.mark.parametrize("is_late", [True, False], ids=["by a trace", "by a receipt"])
+def test_a_contract_that_is_created_again_is_called_again_for_its_name_and_documents(
+    any_index_url: str, is_late: bool
+) -> None:
+    again = creation(CONTRACT, 3)
+    filler = IndexFiller(any_index_url)
+    writer = filler.writer
+    filler.write([made_block(0), made_block(1, [transfer(0, CONTRACT, 7, ZERO, FIRST)])])
+    writer.traces.write(0, 0, [traced(0, creation(CONTRACT))])
+    result = ContractFacts(address(CONTRACT), ErcType.ERC721, "Old", "OLD", None, 1)
+    writer.contracts.write([result])
+    writer.documents.write([TokenDocument(address(CONTRACT), 7, MetadataStatus.INDEXED, 1)])
+    assert writer.contracts.to_call(10) == []
+    assert writer.documents.to_fetch(FetchReason.DUE, 10, NOW) == ()
+    # The new contract has tokens of the same kind, which alone would be no reason for a call.
+    mint = transfer(0, CONTRACT, 7, ZERO, SECOND, tx_index=3)
+    filler.write([made_block(2), made_block(3, [mint], () if is_late else (again,))])
+    if is_late:
+        writer.traces.write(1, 3, [traced(3, again)])
+    assert [contract.address for contract in writer.contracts.to_call(10)] == [address(CONTRACT)]
+    due = writer.documents.to_fetch(FetchReason.DUE, 10, NOW)
+    assert [(token.contract, token.token_id) for token in due] == [(address(CONTRACT), 7)]
+    # Results of a call at an earlier block are those of the former contract.
+    writer.contracts.write([result])
+    assert len(writer.contracts.to_call(10)) == 1
+    writer.contracts.write([ContractFacts(address(CONTRACT), ErcType.ERC721, "New", "N", None, 3)])
+    assert writer.contracts.to_call(10) == []
+    writer.close()
 
 
 async def test_balances_of_a_destroyed_erc20_contract_end(any_index_url: str) -> None:

@@ -60,6 +60,7 @@ _OLD_DOCUMENTS: Final = """
 """
 _ATTEMPTS: Final = "SELECT token, attempts FROM documents WHERE token IN {keys}"
 _HELD: Final = "SELECT token FROM owners WHERE token IN {keys}"
+_INCONSISTENT: Final = "SELECT collection FROM inconsistent WHERE collection IN {keys}"
 _WAITING_REQUESTS: Final = """
     SELECT subject, requested_at
     FROM requests
@@ -329,6 +330,11 @@ def add_minted(connection: Connection, tokens: Sequence[int], now: int) -> None:
             connection.run(_DELETE_MINTED, minted_at)
 
 
+def all_tokens(contract: bytes) -> MetadataUpdate:
+    """Return the update of all tokens of a contract."""
+    return MetadataUpdate(contract, 0, MAX_TOKEN_ID)
+
+
 def add_updates(connection: Connection, updates: Sequence[tuple[MetadataUpdate, int]]) -> None:
     """Add ranges of tokens whose metadata changed, each with the time of its block.
 
@@ -384,7 +390,10 @@ def _tokens_to_fetch(
     numbers = {collection_of(token) for token in tokens}
     addresses = {number: bytes(raw) for number, raw in bulk.run(connection, _ADDRESSES, numbers)}
     attempts = dict(bulk.run(connection, _ATTEMPTS, tokens))
+    # Balances that contradicting events give may be too low.
+    inconsistent = {number for (number,) in bulk.run(connection, _INCONSISTENT, numbers)}
     held = {token for (token,) in bulk.run(connection, _HELD, tokens)}
+    held.update(token for token in tokens if collection_of(token) in inconsistent)
     return [
         TokenToFetch(
             addresses[collection_of(token)],

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from warpseal.chains.evm.facts import EvmBlockFacts, MetadataUpdate, NftTransfer, TokenStandard
+from warpseal.chains.evm.facts import EvmBlockFacts, NftTransfer, TokenStandard
 from warpseal.index import bulk
 from warpseal.index.block_writer import OutOfOrder
 from warpseal.index.checkpoint import ProgressRow
@@ -24,7 +24,15 @@ from warpseal.index.database import translate_errors
 from warpseal.index.evm import contracts, documents
 from warpseal.index.evm.derived import DerivedRows
 from warpseal.index.evm.icm_writer import IcmWriter
-from warpseal.index.evm.keys import MAX_HEIGHT, MAX_PLACES, RequestKind, block_key, pack, tx_key_of
+from warpseal.index.evm.keys import (
+    MAX_HEIGHT,
+    MAX_PLACES,
+    RequestKind,
+    block_key,
+    height_of,
+    pack,
+    tx_key_of,
+)
 from warpseal.index.evm.ownership import Balances
 from warpseal.index.evm.records import EvmChainIdentity, EvmCheckpoint, IcmOptions
 from warpseal.index.evm.rows import (
@@ -57,6 +65,7 @@ _CACHE_BYTES_PER_RECENT_ROW: Final = 400
 _CACHE_BYTES_PER_ENTRY: Final = 100
 _STANDARD_BITS: Final = {TokenStandard.ERC721: 1, TokenStandard.ERC1155: 2}
 _REQUEST_KINDS: Final = "SELECT DISTINCT kind FROM requests"
+_ADDRESSES: Final = "SELECT key, id FROM ids WHERE key IN {keys}"
 _IS_ERC721: Final = """
     SELECT i.id, f.is_erc721
     FROM ids i
@@ -268,9 +277,17 @@ class EvmIndexWriter:
     ) -> None:
         """End the holdings of contracts that were destroyed and created again.
 
-        Traces may show this long after the blocks.
+        Traces may show this long after the blocks. The new contracts may have another name, and
+        other documents behind the same token ids.
         """
         now = int(self._now())
+        heights = {item.contract: height_of(item.tx) for item in recreations if item.until is None}
+        for contract, height in heights.items():
+            contracts.add_due(connection, [contract], height)
+        addresses = [bytes(raw) for _, raw in bulk.fetch_by_keys(connection, _ADDRESSES, heights)]
+        documents.add_updates(
+            connection, [(documents.all_tokens(raw), chain.time) for raw in addresses]
+        )
         self._derived.end_destroyed(connection, recreations, now, is_complete=chain.is_complete)
         if chain.has_balances:
             for recreation in recreations:
@@ -397,10 +414,7 @@ def _mark_changes(connection: Connection, blocks: Sequence[EvmBlockFacts]) -> No
     for block in blocks:
         if block.upgraded:
             upgraded.update(dict.fromkeys(block.upgraded, block.number))
-            all_tokens = [
-                MetadataUpdate(contract, 0, documents.MAX_TOKEN_ID) for contract in block.upgraded
-            ]
-            updates += [(update, block.time) for update in all_tokens]
+            updates += [(documents.all_tokens(raw), block.time) for raw in block.upgraded]
     if upgraded:
         contracts.mark_upgraded(connection, upgraded)
     if updates:
