@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 UNIX_START_S: Final = 1_800_000_000.0
 START_S: Final = 1_000.0
+_MAX_S: Final = 7_200.0
 # Callbacks that run while the clock stands still; more of them are a loop that never rests.
 _FIRST_PID: Final = 101
 _MAX_CALLBACKS_AT_ONCE: Final = 200_000
@@ -213,6 +214,8 @@ class Simulation:
             raise SimulationError("every task of the world waits for ever")
         if self.now < events[0][0]:
             self.now, self.steps = events[0][0], 0
+        if self.now > START_S + _MAX_S:
+            raise SimulationError("the world does not end")
 
     def _run_loop(self, loop: SimulatedLoop) -> None:
         self.current = loop.process

@@ -210,7 +210,8 @@ class Stage:
             daemon.recover()
         for daemon in self.daemons:
             await self._until_ready(daemon)
-        await self.callers.unblock_all(self.daemons[0])
+        if self.scenario.setup.has_store:
+            await self.callers.unblock_all(self.daemons[0])
         if len(self.daemons) > 1:
             # The other one reads the blocks once a second.
             await asyncio.sleep(_BLOCKS_READ_S)
