@@ -32,6 +32,7 @@ _MAX_BACKLOG_BYTES: Final = 256 << 10
 _BLAME: Final = frozenset(("bad_signature", "malformed_answer", "empty_answer"))
 _NODE_CODES: Final = frozenset(("node_unavailable", "nodes_disagree", "no_validators"))
 _ENOUGH_S: Final = 2.0
+_STARTED_S: Final = 6.0
 _CALM_TIMEOUT_S: Final = 10.0
 _CALM_THREADS_S: Final = 0.02
 _ANSWERED_S: Final = 5.0
@@ -87,7 +88,9 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
     if ask.is_signed:
         return
     require(ask.reply.code in _CODES, f"{name}: {ask.reply}")
-    if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S:
+    # The time of a request that came before the daemon had started is mostly gone by then.
+    has_started = ask.daemon_age_s + ask.timeout_s >= _STARTED_S
+    if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S and has_started:
         require(stage.network.has_node_failures, f"{name} although enough honest nodes answer")
     if ask.reply.code == "signing_blocked":
         require(ask.place in stage.callers.blocked_places, f"{name} without a block")
