@@ -105,8 +105,8 @@ def _is_calm(stage: Stage, ask: Ask) -> bool:
     has_time = ask.timeout_s >= _CALM_TIMEOUT_S and stage.slowest_threads_s <= _CALM_THREADS_S
     has_daemon = ask.daemon_age_s >= _CALM_DAEMON_S and ask.daemon_at_start == ask.daemon_at_end
     has_wrong_clock = any(daemon.has_had_wrong_clock for daemon in stage.daemons)
-    is_world_calm = not stage.network.has_node_failures and not has_wrong_clock
-    return ask.height is None and has_time and has_daemon and is_world_calm
+    is_undisturbed = not stage.network.has_node_failures and not has_wrong_clock
+    return ask.height is None and has_time and has_daemon and is_undisturbed
 
 
 def _check_reached(stage: Stage, ask: Ask) -> None:

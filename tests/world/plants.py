@@ -62,7 +62,7 @@ def keep_commits_in_the_log() -> None:
 
 
 def advertise_the_tested_version() -> None:
-    """The daemon advertises the release that it was tested with, whoever refuses it."""
+    """The daemon advertises the release that it was tested with, although peers refuse it."""
     AdvertisedVersion.update = lambda self, *_: False  # type: ignore[method-assign]
 
 
