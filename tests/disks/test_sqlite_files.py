@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -28,6 +28,7 @@ from warpseal.store.api_key import ApiKey
 from warpseal.store.api_keys import add_key
 from warpseal.store.errors import CursorExpired, StoreDown
 from warpseal.store.url import StoreUrl
+from warpseal.store.values import SigningBlock, SigningBlockKind
 
 POINTS: Final = int(os.environ.get("DISK_POINTS", "6"))
 SEEDS: Final = int(os.environ.get("DISK_SEEDS", "10"))
@@ -295,5 +296,34 @@ def test_an_api_key_that_a_command_has_added_survives_a_power_cut(tmp_path: Path
             disk.lose_power(Random(seed))
             disk.restart()
             assert asyncio.run(find()) == api_key
+        for file in tmp_path.glob("store.db*"):
+            file.unlink()
+
+
+def test_a_signing_block_survives_a_power_cut(tmp_path: Path) -> None:
+    """The daemon flushes it before the operator has the response, and its removal too."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    blocks = [
+        SigningBlock(SigningBlockKind.MESSAGE_ID, f"0x{number:064x}", "a bug", 1)
+        for number in range(2)
+    ]
+
+    async def change(disk: SimulatedDisk) -> None:
+        async with store_at(url, flush_s=3_600.0) as store:
+            for block in blocks:
+                await store.signing_blocks.add(block)
+            await store.signing_blocks.remove(blocks[0])
+            disk.kill()
+
+    async def load() -> Sequence[SigningBlock]:
+        async with store_at(url, **QUICK) as store:
+            return await store.signing_blocks.load()
+
+    for seed in range(3):
+        with SimulatedDisk(tmp_path) as disk:
+            asyncio.run(change(disk))
+            disk.lose_power(Random(seed))
+            disk.restart()
+            assert asyncio.run(load()) == blocks[1:]
         for file in tmp_path.glob("store.db*"):
             file.unlink()

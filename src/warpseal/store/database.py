@@ -114,26 +114,33 @@ class Database:
         """
         return await self.read(lambda connection: connection.records(text, *values), wait_s)
 
-    async def write(self, write: Callable[[Connection], T], wait_s: float | None = None) -> T:
+    async def write(
+        self,
+        write: Callable[[Connection], T],
+        wait_s: float | None = None,
+        *,
+        is_flushed: bool = False,
+    ) -> T:
         """Return the result of `write`, run in its own transaction in the writer's thread.
 
+        is_flushed: whether the result survives a power cut.
         Raises StoreDown after at most `wait_s`, by default half a minute, although it may be
         written later.
         """
         wait_s = self.settings.call_timeout_s if wait_s is None else wait_s
         try:
             async with asyncio.timeout(wait_s):
-                return await asyncio.wrap_future(self.call(write))
+                return await asyncio.wrap_future(self.call(write, is_flushed=is_flushed))
         except TimeoutError:
             raise StoreDown(f"no answer within {wait_s:g} s") from None
 
-    def call(self, write: Callable[[Connection], T]) -> Future[T]:
+    def call(self, write: Callable[[Connection], T], *, is_flushed: bool = False) -> Future[T]:
         """Run `write` in its own transaction.
 
         The future raises StoreDown, at once while the store is down.
         """
         if self._writer is not None:
-            return self._writer.call(write)
+            return self._writer.call(write, is_flushed=is_flushed)
         future: Future[T] = Future()
         future.set_exception(StoreDown(self._reason))
         return future

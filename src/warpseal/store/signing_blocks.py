@@ -88,12 +88,13 @@ class SigningBlocks:
         return blocks
 
     async def add(self, block: SigningBlock) -> None:
-        """Add a block, or replace the block of the same kind and value; it holds on return.
+        """Add a block, or replace the block of the same kind and value.
 
-        Raises StoreDown.
+        It holds on return, and after a power cut. Raises StoreDown.
         """
         await self._database.write(
-            lambda connection: connection.run(SIGNING_BLOCKS.upsert_text, *astuple(block))
+            lambda connection: connection.run(SIGNING_BLOCKS.upsert_text, *astuple(block)),
+            is_flushed=True,
         )
         log.info("signing blocked", extra=asdict(block))
         await self.load()
@@ -101,7 +102,7 @@ class SigningBlocks:
     async def remove(self, block: SigningBlock) -> None:
         """Remove a block. Raises StoreDown."""
         await self._database.write(
-            lambda connection: connection.run(_DELETE, block.kind, block.value)
+            lambda connection: connection.run(_DELETE, block.kind, block.value), is_flushed=True
         )
         log.info("signing unblocked", extra=asdict(block))
         await self.load()

@@ -70,10 +70,12 @@ class WriteCall(Struct):
     """Any other write, in its own transaction.
 
     future: gets the result or the exception of `write`.
+    is_flushed: whether the log of a SQLite file is flushed before the future gets the result.
     """
 
     write: Callable[[Connection], Any]
     future: Future[Any]
+    is_flushed: bool = False
 
 
 class WriteBatch(Struct):

@@ -134,16 +134,17 @@ class StoreWriter:
             )
         self._engine.dispose()
 
-    def call(self, write: Callable[[Connection], T]) -> Future[T]:
+    def call(self, write: Callable[[Connection], T], *, is_flushed: bool = False) -> Future[T]:
         """Run `write` in its own transaction.
 
-        The future raises StoreDown, at once while the store is down.
+        The future raises StoreDown, at once while the store is down. With `is_flushed` its result
+        survives a power cut, unless the log has an error that the flush failed.
         """
         future: Future[T] = Future()
         if self._failure is not None:
             future.set_exception(StoreDown(self._failure))
         else:
-            self.queue.add_call(WriteCall(write, future))
+            self.queue.add_call(WriteCall(write, future, is_flushed))
         return future
 
     def check(self) -> None:
@@ -359,6 +360,8 @@ class StoreWriter:
         except Exception as error:  # noqa: BLE001 - the caller handles it
             _fail(call, error)
         else:
+            if call.is_flushed and not self._engine.is_postgresql:
+                self._flush()
             with suppress(InvalidStateError):
                 call.future.set_result(result)
         return None
