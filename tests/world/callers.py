@@ -102,7 +102,7 @@ class Callers:
         self.asks.append(ask)
         ask.daemon_at_start = daemon.changes
         ask.daemon_age_s = self._simulation.now - daemon.changed_at
-        ask.index_age_s = daemon.index_age_s
+        ask.index_age_s = 0.0 if self._network.has_stopped_index else daemon.index_age_s
         ask.had_daemon = daemon.ready.is_set() and not daemon.is_stopping
         try:
             async with asyncio.timeout(leaves_after_s):

@@ -86,7 +86,9 @@ async def listen(url: str, headers: Mapping[str, str]) -> AsyncIterator[tuple[st
         head, _, rest = bytes(stream.buffer).partition(b"\r\n\r\n")
         status, _fields = _parse_head(head)
         if status != 200:
-            raise ValueError(f"{status} {rest!r}")
+            while not stream.is_over:
+                await stream.wait()
+            raise ValueError(f"{status} {bytes(stream.buffer)[len(head) :]!r}")
         stream.buffer = bytearray(rest)
         content = b""
         while True:

@@ -45,7 +45,7 @@ _CODES: Final = frozenset(
         *("starting", "shutting_down", "signing_blocked", "overloaded", "no_validators"),
         *("unknown_chain", "unknown_subnet", "store_down"),
         *("destination_unavailable", "warp_disabled", "transaction_not_found"),
-        *("origin_not_indexed", "message_superseded", "height_too_new"),
+        *("origin_not_indexed", "message_superseded", "height_too_new", "height_not_indexed"),
     )
 )
 
@@ -93,6 +93,10 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
     has_started = not is_start_slow or ask.daemon_age_s + ask.timeout_s >= _STARTED_S
     if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S and has_started:
         require(stage.network.has_node_failures, f"{name} although enough honest nodes answer")
+    if ask.reply.code == "height_not_indexed":
+        # The process that indexes needs the store.
+        is_behind = not _is_indexed(ask) or stage.store_failures
+        require(stage.scenario.setup.set_source == "index" and is_behind, name)
     if ask.reply.code == "signing_blocked":
         require(ask.place in stage.callers.blocked_places, f"{name} without a block")
     if ask.reply.code in ("quorum_not_reached", "quorum_impossible"):

@@ -33,6 +33,7 @@ class NetworkProcess:
     disturbed: validators that could not sign, or not be reached, at some time.
     last_block_at: when the P-Chain got its last block.
     has_set_lies: whether nodes have given other sets than those of the index.
+    has_stopped_index: whether the index has stopped at a transaction that it does not know.
     has_node_failures: whether too few honest nodes have answered at some time.
     """
 
@@ -46,6 +47,7 @@ class NetworkProcess:
         self.disturbed: set[int] = set()
         self.last_block_at = simulation.now
         self.has_set_lies = False
+        self.has_stopped_index = False
         self.has_node_failures = False
         self._messages: list[SimMessage]
         self._stopped: set[int] = set()
@@ -182,6 +184,11 @@ class NetworkProcess:
     def do_future_transaction(self) -> None:
         """Accept a transaction of a type that the daemon does not know."""
         self.simulated.p_chain.future()
+        self.has_stopped_index = True
+        # From now on no index contradicts the nodes.
+        liars = sum(node.behaviour != _HONEST for node in self.simulated.nodes)
+        honest = len(self.simulated.nodes) - liars
+        self.has_node_failures |= honest < self._scenario.setup.node_quorum
         self._note_block()
 
     async def _end_upgrade(self) -> None:
@@ -218,7 +225,7 @@ class NetworkProcess:
         if words.startswith(_ONE_WORD):
             # No one node's word stops signing, whatever `p-chain-quorum` is.
             is_outvoted = len(liars) == 1
-        elif self._scenario.setup.set_source in _INDEXED and words in _SET_LIES:
+        elif words in _SET_LIES and self._has_index:
             # The index has the sets of all heights but the newest.
             is_outvoted = True
             self.has_set_lies |= bool(words)
@@ -233,6 +240,10 @@ class NetworkProcess:
             self.has_node_failures |= bool(words) and honest < quorum
         if words and is_outvoted:
             self._simulation.reach(f"node lies: {words}")
+
+    @property
+    def _has_index(self) -> bool:
+        return self._scenario.setup.set_source in _INDEXED and not self.has_stopped_index
 
     def do_node_outage(self, place: int, kind: str, delay_s: float) -> None:
         outages = self.simulated.nodes[place].rpc.outages

@@ -30,6 +30,8 @@ class Receiver:
         self.kind = "200"
         self.webhook_id = ""
         self.begin: int | None = None
+        # Connections whose requests have no response yet.
+        self.waiting: dict[_Connection, None] = {}
         # By webhook: a request to add one that had no response may have added another one.
         self._numbers: dict[str, list[int]] = {}
 
@@ -42,6 +44,12 @@ class Receiver:
             await asyncio.Event().wait()
 
         self._process.start(run())
+
+    def recover(self) -> None:
+        """Answer all requests from now on, and end the connections of those that wait."""
+        self.kind = "200"
+        for connection in tuple(self.waiting):
+            connection.abort()
 
     def take(self, body: bytes, sender: Process) -> None:
         """Note the events of a request that is answered with 200."""
@@ -72,20 +80,30 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._receiver.waiting.pop(self, None)
+
+    def abort(self) -> None:
+        """End the connection."""
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         head, separator, body = bytes(self._buffer).partition(b"\r\n\r\n")
+        if not separator:
+            return
         length = next(
             int(line.partition(b":")[2])
             for line in (*head.split(b"\r\n"), b"content-length: 0")
             if line.lower().startswith(b"content-length:")
         )
-        if separator and len(body) >= length:
+        if len(body) >= length:
             self._buffer.clear()
             self._respond(body)
 
     def _respond(self, body: bytes) -> None:
         kind = self._receiver.kind
+        self._receiver.waiting[self] = None
         if kind == "drop":
             self._transport.abort()
         elif kind == "late":
@@ -97,5 +115,6 @@ class _Connection(asyncio.Protocol):
             self._send(kind)
 
     def _send(self, status: str) -> None:
+        self._receiver.waiting.pop(self, None)
         if not self._transport.is_closing():
             self._transport.write(f"HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n".encode())

@@ -29,7 +29,7 @@ class Ask:
     height: height of the P-Chain that the caller named.
     daemon_at_start: number of the daemon's changes when it began; daemon_at_end: when it ended.
     daemon_age_s: time for which the daemon had run undisturbed when it began.
-    index_age_s: time for which the index process had run.
+    index_age_s: time for which the index process had run; 0 if the index has stopped.
     last_height: height of the P-Chain when the answer came.
     c_chain_height: height at which the next block of the C-Chain verified messages then.
     block_age_s: time from the last block of the P-Chain to the request; negative if one came later.

@@ -89,15 +89,17 @@ class Stage:
         endless = [asyncio.create_task(daemon.supervise()) for daemon in self.daemons]
         if self.scenario.setup.has_store:
             endless.append(asyncio.create_task(self.callers.read_events(self.daemons)))
+        adding = []
         if self.network.receiver is not None:
-            self._spawn(self.callers.add_webhook(self.daemons[0]))
+            # It may end only when the daemon runs again.
+            adding.append(asyncio.create_task(self.callers.add_webhook(self.daemons[0])))
         begin = self.simulation.now
         for action in self.scenario.actions:
             await asyncio.sleep(max(0.0, begin + action.at_s - self.simulation.now))
             self._act(action)
         await asyncio.sleep(_AFTER_LAST_S)
         await self._recover()
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, *adding)
         # What waited in memory is written.
         await asyncio.sleep(_AFTER_LAST_S)
         # Before the messages are signed again, which would give the same signatures.
@@ -202,7 +204,8 @@ class Stage:
             daemon.mend_links()
         await asyncio.gather(*self._tasks)
         self._tasks.clear()
-        self.network.do_receive("200")
+        if self.network.receiver is not None:
+            self.network.receiver.recover()
         self.network.fund_validators()
         # The daemons read the height at which they can sign.
         await asyncio.sleep(_HEIGHT_S)
