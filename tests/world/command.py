@@ -23,6 +23,9 @@ from tests.world.shorten import shorten
 
 KEPT: Final = ROOT / "tests" / "vectors" / "worlds.jsonl"
 _REPORT_S: Final = 10.0
+# A process ends after so many worlds, and its garbage with it.
+_WORLDS_PER_PROCESS: Final = 80
+_WORLDS_PER_TASK: Final = 4
 
 
 class Result(NamedTuple):
@@ -127,11 +130,12 @@ def _draw(seed: int) -> Scenario:
 
 
 def _run(seeds: Sequence[int], jobs: int) -> Iterator[Result]:
-    if jobs == 1:
+    if jobs == 1 and len(seeds) <= _WORLDS_PER_PROCESS:
         yield from map(run_seed, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap_unordered(run_seed, seeds, chunksize=4)
+    tasks = _WORLDS_PER_PROCESS // _WORLDS_PER_TASK
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=tasks) as pool:
+        yield from pool.imap_unordered(run_seed, seeds, chunksize=_WORLDS_PER_TASK)
 
 
 def _run_kept(shows: bool) -> int:

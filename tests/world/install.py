@@ -83,7 +83,7 @@ def install() -> None:
     socket.create_server = _create_server
     signal.signal = _signal  # type: ignore[assignment]
     os._exit = _exit  # type: ignore[assignment]
-    # A collection runs destructors at an instant that no seed decides.
+    # A collection runs destructors at an instant that no seed decides; there is none.
     gc.disable()
     gc.enable = lambda: None
     os.getpid = _getpid
@@ -101,9 +101,6 @@ def install() -> None:
     _remember_signatures()
     connections.install()
     leases.watch()
-    # Each world is collected as a whole at its end; what was imported stays.
-    gc.collect()
-    gc.freeze()
 
 
 def set_boot_id(boot_id: bytes) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import traceback
 from collections import Counter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tests.world import threads
 from tests.world.install import set_boot_id
@@ -14,9 +13,6 @@ from tests.world.invariants import check
 from tests.world.scenario import Scenario
 from tests.world.simulation import START_S, Simulation
 from tests.world.stage import Stage
-
-_RUNS_PER_COLLECTION: Final = 10
-_runs = 0
 
 
 class Outcome(NamedTuple):
@@ -32,19 +28,18 @@ class Outcome(NamedTuple):
 
 
 def run_scenario(scenario: Scenario) -> Outcome:
-    """Run a world from its beginning to its end."""
-    global _runs
+    """Run a world from its beginning to its end.
+
+    It leaves some megabytes of garbage, which takes longer to collect than to leave to the end of
+    the process.
+    """
     hook = sys.unraisablehook
     # The destructors of what killed processes leave raise errors without use.
     sys.unraisablehook = lambda _: None
     try:
-        outcome = _run(scenario)
-        _runs += 1
-        if _runs % _RUNS_PER_COLLECTION == 0:
-            gc.collect()
+        return _run(scenario)
     finally:
         sys.unraisablehook = hook
-    return outcome
 
 
 def _run(scenario: Scenario) -> Outcome:
