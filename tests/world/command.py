@@ -26,6 +26,8 @@ _REPORT_S: Final = 10.0
 # A process ends after so many worlds, and its garbage with it.
 _WORLDS_PER_PROCESS: Final = 80
 _WORLDS_PER_TASK: Final = 4
+# So many worlds run before, so that each process has their keys and signatures.
+_FIRST_WORLDS: Final = 20
 
 
 class Result(NamedTuple):
@@ -133,9 +135,11 @@ def _run(seeds: Sequence[int], jobs: int) -> Iterator[Result]:
     if jobs == 1 and len(seeds) <= _WORLDS_PER_PROCESS:
         yield from map(run_seed, seeds)
         return
+    first = _FIRST_WORLDS if len(seeds) > jobs * _WORLDS_PER_PROCESS else 0
+    yield from map(run_seed, seeds[:first])
     tasks = _WORLDS_PER_PROCESS // _WORLDS_PER_TASK
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=tasks) as pool:
-        yield from pool.imap_unordered(run_seed, seeds, chunksize=_WORLDS_PER_TASK)
+        yield from pool.imap_unordered(run_seed, seeds[first:], chunksize=_WORLDS_PER_TASK)
 
 
 def _run_kept(shows: bool) -> int:
