@@ -31,6 +31,7 @@ from tests.world.simulation import Process
 _REAL_TIME: Final = time.time
 _REAL_MONOTONIC: Final = time.monotonic
 _REAL_PERF_COUNTER: Final = time.perf_counter
+_REAL_THREAD_TIME: Final = time.thread_time
 _REAL_SLEEP: Final = time.sleep
 _REAL_URANDOM: Final = os.urandom
 _REAL_FLOCK: Final = fcntl.flock
@@ -39,6 +40,8 @@ _REAL_CREATE_SERVER: Final = socket.create_server
 _REAL_SIGNAL: Final = signal.signal
 _REAL_EXIT: Final = os._exit
 _MOST_RESULTS: Final = 100_000
+_WORKS: Final = count()
+_WORK_S: Final = 0.0005
 _REAL_GETPID: Final = os.getpid
 _THREADING: Final = SimpleNamespace(
     **{
@@ -75,6 +78,9 @@ def install() -> None:
     """Replace what the world decides, and import the product."""
     time.time = _time
     time.monotonic = time.perf_counter = _monotonic
+    time.time_ns = lambda: round(_time() * 1e9)
+    time.monotonic_ns = time.perf_counter_ns = lambda: round(_monotonic() * 1e9)
+    time.thread_time = _thread_time
     time.sleep = _sleep  # type: ignore[assignment]
     os.urandom = _urandom
     random._urandom = _urandom  # type: ignore[attr-defined]
@@ -177,6 +183,12 @@ def _time() -> float:
 def _monotonic() -> float:
     simulation = threads.active_simulation()
     return _REAL_MONOTONIC() if simulation is None else simulation.now
+
+
+def _thread_time() -> float:
+    """Return a time in which all work that is measured took equally long."""
+    simulation = threads.active_simulation()
+    return _REAL_THREAD_TIME() if simulation is None else next(_WORKS) * _WORK_S
 
 
 def _sleep(seconds: float) -> None:

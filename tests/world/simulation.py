@@ -51,7 +51,8 @@ class Process:
         self.backlog_bytes = 0
         # It has what asyncio, aiohttp and the product call of a loop.
         self.loop = SimulatedLoop(simulation, self)  # type: ignore[abstract]
-        self.threads: set[SimulatedThread] = set()
+        # In the order of their starts, in which they end when the process is killed.
+        self.threads: dict[SimulatedThread, None] = {}
         # Called when the process ends, by itself or by a kill.
         self.on_end: list[Callable[[], None]] = []
 

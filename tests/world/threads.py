@@ -86,7 +86,7 @@ class SimulatedThread:
     def begin_in(self, process: Process) -> None:
         """Begin in a process when the thread is resumed for the first time."""
         self.process, self.simulation = process, process.simulation
-        process.threads.add(self)
+        process.threads[self] = None
         _thread.start_new_thread(self._bootstrap, ())
         self.is_waiting = True
 
@@ -146,7 +146,7 @@ class SimulatedThread:
             if not self.is_killed:
                 self.simulation.unhandled(self.process, {"message": self.name, "exception": error})
         self.is_over = True
-        self.process.threads.discard(self)
+        self.process.threads.pop(self, None)
         for thread in self._joining:
             thread.wake()
         self.simulation.give_back()
