@@ -32,7 +32,6 @@ _MAX_BACKLOG_BYTES: Final = 256 << 10
 _BLAME: Final = frozenset(("bad_signature", "malformed_answer", "empty_answer"))
 _NODE_CODES: Final = frozenset(("node_unavailable", "nodes_disagree", "no_validators"))
 _ENOUGH_S: Final = 2.0
-_STARTED_S: Final = 6.0
 _CALM_TIMEOUT_S: Final = 10.0
 _CALM_THREADS_S: Final = 0.02
 _ANSWERED_S: Final = 5.0
@@ -88,10 +87,7 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
     if ask.is_signed:
         return
     require(ask.reply.code in _CODES, f"{name}: {ask.reply}")
-    # A start with a slow server takes most of the time of a short request that waits for it.
-    is_start_slow = stage.scenario.setup.has_server
-    has_started = not is_start_slow or ask.daemon_age_s + ask.timeout_s >= _STARTED_S
-    if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S and has_started:
+    if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S:
         require(stage.network.has_node_failures, f"{name} although enough honest nodes answer")
     if ask.reply.code == "height_not_indexed":
         # The process that indexes needs the store.

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.api.fixtures import KEBAB, MESSAGE, NETWORK_ID, V1, ApiSetup, client_of
+from tests.api.fixtures import (
+    KEBAB,
+    MESSAGE,
+    NETWORK_ID,
+    V1,
+    ApiSetup,
+    ScriptedAggregator,
+    client_of,
+)
 from tests.eventually import until
+from warpseal.aggregation.resolve import AggregationRequest
+from warpseal.aggregation.service import Aggregation
 from warpseal.upstream.errors import NodeAttempt, NodeUnavailable, PublicFailure
 
 BODY = {"message": MESSAGE.raw.hex()}
@@ -54,6 +64,25 @@ async def test_a_request_that_times_out_before_any_node_answered_gets_starting()
             response = await client.post(path, json={**BODY, "timeoutSeconds": 0.05})
             assert (response.status, (await response.json())["code"]) == (503, "starting")
             assert int(response.headers["Retry-After"]) >= 1
+
+
+async def test_a_request_whose_time_went_into_the_start_blames_no_node() -> None:
+    failures: list[list[NodeAttempt]] = [[NodeAttempt(0, PublicFailure.REFUSED)], []]
+
+    async def fail(_: AggregationRequest) -> Aggregation:
+        raise NodeUnavailable("the validator set", failures.pop())
+
+    setup = ApiSetup(network_id=None, aggregator=ScriptedAggregator(fail))
+    async with client_of(setup) as client:
+        tasks = [asyncio.create_task(client.post(V1, json=BODY)) for _ in range(2)]
+        await until(lambda: setup.gate.waits == 2)
+        setup.open(NETWORK_ID)
+        codes = [(await (await task).json())["code"] for task in tasks]
+        assert codes == ["starting", "node_unavailable"]
+        # A request that has not waited had all of its time.
+        failures.append([])
+        response = await client.post(V1, json=BODY)
+        assert (await response.json())["code"] == "node_unavailable"
 
 
 async def test_wrong_requests_are_refused_before_the_network_is_known() -> None:

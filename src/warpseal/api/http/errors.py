@@ -18,7 +18,7 @@ class ShuttingDown(WarpsealError):
 
 
 class StillStarting(WarpsealError):
-    """The daemon is starting, and no node has reported the network id yet."""
+    """The daemon is starting, or its start left a request too little time."""
 
     code = "starting"
     http_status = 503

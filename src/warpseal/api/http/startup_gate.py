@@ -5,6 +5,7 @@ exist.
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Final, Generic, TypeVar
 
 from warpseal.api.http.errors import StillStarting
@@ -13,6 +14,8 @@ from warpseal.errors import WarpsealError
 S = TypeVar("S")
 
 DEFAULT_TIMEOUT_S: Final = 15.0
+# Most calls of nodes take less.
+_LITTLE_TIME_S: Final = 2.0
 
 
 class StartupGate(Generic[S]):
@@ -26,12 +29,19 @@ class StartupGate(Generic[S]):
         self.timeout_s = timeout_s
         self.services: S | None = None
         self._opened = asyncio.Event()
+        self._opened_at = 0.0
         self._reason: WarpsealError = StillStarting()
 
     def open(self, services: S) -> None:
         """Let all waiting requests pass."""
         self.services = services
+        self._opened_at = monotonic()
         self._opened.set()
+
+    @property
+    def has_just_opened(self) -> bool:
+        """Whether requests that waited have had little time since."""
+        return self.services is not None and monotonic() - self._opened_at < _LITTLE_TIME_S
 
     def unavailable(self, reason: WarpsealError) -> None:
         """Set the error of requests that wait."""

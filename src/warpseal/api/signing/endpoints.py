@@ -26,6 +26,7 @@ from starlette.types import Scope
 from warpseal.aggregation.errors import NoValidators, QuorumNotReached
 from warpseal.aggregation.service import Aggregation, AggregationRequest, SignedRequest
 from warpseal.api.http.error_response import with_kebab_names
+from warpseal.api.http.errors import StillStarting
 from warpseal.api.http.http_protocol import IS_CLOSING, ON_DISCONNECT
 from warpseal.api.http.in_flight import InFlight
 from warpseal.api.http.middleware import client_address, log_fields
@@ -79,6 +80,8 @@ _MAX_SETS: Final = 256
 _MAX_PARSED: Final = 1_024
 _MAX_PARSED_BYTES: Final = 4_096
 _SHOWN_CHARACTERS: Final = 64
+
+_LATE_START_TEXT: Final = "the daemon has just started; too little of the request's time was left"
 
 # These ids replace those of the network while only the other fields of a request are read.
 _UNKNOWN_CHAINS: Final = PrimaryChains(ChainID(bytes(32)), ChainID(bytes(32)))
@@ -325,12 +328,20 @@ class AggregatorEndpoints:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count a request, and its duration or its error."""
+        """Count a request, and its duration or its error.
+
+        Names the start as the error if it took nearly all of the request's time.
+        """
         self._metrics.aggregation_requested()
         started = perf_counter()
+        has_waited = self._gate.services is None
         try:
             yield
         except WarpsealError as error:
+            if has_waited and self._gate.has_just_opened and _is_lack_of_time(error):
+                late_start = StillStarting(_LATE_START_TEXT)
+                count_failure(self._metrics, late_start)
+                raise late_start from None
             count_failure(self._metrics, error)
             raise
         self._metrics.aggregation_answered(perf_counter() - started)
@@ -341,6 +352,11 @@ def note_message(scope: Scope, request: AggregationRequest | DeliveryRequest) ->
     aggregation = request.aggregation if isinstance(request, DeliveryRequest) else request
     if aggregation.message is not None:
         log_fields(scope)["message_id"] = aggregation.message.id
+
+
+def _is_lack_of_time(error: WarpsealError) -> bool:
+    """Return whether no node failed."""
+    return type(error) is NodeUnavailable and not error.attempts
 
 
 def count_failure(metrics: Metrics, error: WarpsealError) -> None:
