@@ -32,6 +32,7 @@ _MAX_BACKLOG_BYTES: Final = 256 << 10
 _BLAME: Final = frozenset(("bad_signature", "malformed_answer", "empty_answer"))
 _NODE_CODES: Final = frozenset(("node_unavailable", "nodes_disagree", "no_validators"))
 _ENOUGH_S: Final = 2.0
+_STORE_WAIT_S: Final = 1.0
 _CALM_TIMEOUT_S: Final = 10.0
 _CALM_THREADS_S: Final = 0.02
 _ANSWERED_S: Final = 5.0
@@ -87,7 +88,9 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
     if ask.is_signed:
         return
     require(ask.reply.code in _CODES, f"{name}: {ask.reply}")
-    if ask.reply.code in _NODE_CODES and ask.timeout_s >= _ENOUGH_S:
+    # A store that gives no answer takes a second of a request.
+    enough_s = _ENOUGH_S + _STORE_WAIT_S if _has_store_failure(stage, ask) else _ENOUGH_S
+    if ask.reply.code in _NODE_CODES and ask.timeout_s >= enough_s:
         require(stage.network.has_node_failures, f"{name} although enough honest nodes answer")
     if ask.reply.code == "height_not_indexed":
         # The process that indexes needs the store.
@@ -99,6 +102,12 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
         _check_reasons(stage, ask)
         if _is_calm(stage, ask):
             _check_reached(stage, ask)
+
+
+def _has_store_failure(stage: Stage, ask: Ask) -> bool:
+    return any(
+        start <= ask.ended_at and ask.started_at <= end for start, end in stage.store_failures
+    )
 
 
 def _is_calm(stage: Stage, ask: Ask) -> bool:
