@@ -6,27 +6,25 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from random import Random
 from time import monotonic, time
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import aiohttp
-from aiohttp import web
 
 from tests.eventually import until
-from tests.histories.deployment import ADMIN_TOKEN, HOST, Deployment, Seat
+from tests.histories.deployment import KEY_HEADER, Deployment, Seat
 from tests.histories.operations import (
-    SENDER,
     BlockChange,
     EventRead,
     KeyCreation,
     KeyRevocation,
     KeyUse,
     Signing,
-    WebhookRequest,
 )
+from tests.histories.receiver import number_of
 from tests.integration.daemon import AGGREGATE_PATH
 from warpseal.store.access import open_shared
 from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
@@ -41,9 +39,10 @@ UNITS_PER_MINUTE: Final = 20
 CHAINS: Final = "/v1/chains"
 """A path that costs one compute unit."""
 EVENTS: Final = "/v1/events"
-KEY_HEADER: Final = "x-service-api-key"
+WEBHOOKS: Final = "/v1/webhooks"
 _SIGNING_PAUSE_S: Final = 0.4
 _PROBE_S: Final = 0.15
+_OPERATOR_PAUSE_S: Final = 1.0
 _KEY_PAUSE_S: Final = 0.25
 # Longer than the bound of a block, and than that of a revocation.
 _BLOCKED_S: Final = 4.0
@@ -54,13 +53,12 @@ class Clients:
     """All clients of a history.
 
     read: ids of the messages whose events each reader has read.
-    confirmed: number of the last event that the webhook has confirmed.
     """
 
     def __init__(self, deployment: Deployment, random: Random) -> None:
         self.read: dict[str, set[str]] = {f"reader {number}": set() for number in range(READERS)}
         self.newest = 0
-        self.confirmed = 0
+        self._is_impatient = random.random() < 0.5
         self._deployment = deployment
         self._record = deployment.recorder.add
         self._random = random
@@ -70,19 +68,19 @@ class Clients:
             if message.unsigned.source_chain_id != P_CHAIN
         )
         self._signed: list[SimMessage] = []
-        self._key = ""
         self._started: set[str] = set()
 
-    async def prepare(self, receiver_url: str) -> None:
+    async def prepare(self) -> None:
         """Make the key of the clients, and the webhook."""
-        self._key = await self._create_key("clients", 0)
-        reply = await self._administrate(
-            self._deployment.seats[0], "POST", "/v1/webhooks", {"url": receiver_url}
+        deployment = self._deployment
+        deployment.key = await self._create_key("clients", 0)
+        status, reply = await deployment.administrate(
+            deployment.seats[0], "POST", WEBHOOKS, {"url": deployment.receiver.url}
         )
-        assert reply == 201, reply
+        assert status == 201, reply
 
     async def run(self) -> NoReturn:
-        """Run all clients but the readers until cancelled."""
+        """Run all clients but the readers and the operator of the webhook, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for seat in self._deployment.seats:
                 tasks.create_task(self._sign_messages(seat))
@@ -97,6 +95,28 @@ class Clients:
             for reader in self.read:
                 tasks.create_task(self._read_events(reader))
         raise AssertionError
+
+    async def operate_webhook(self) -> NoReturn:
+        """Look at the webhook now and then until cancelled, and resume it.
+
+        In half of the histories it has to continue by itself if it can: after two failures the
+        daemon waits for 40 s at most, after more for up to an hour, and after 410 for ever.
+        """
+        deployment = self._deployment
+        while True:
+            await asyncio.sleep(_OPERATOR_PAUSE_S)
+            seat = self._random.choice(deployment.seats)
+            _, body = await deployment.administrate(seat, "GET", WEBHOOKS)
+            for webhook in body.get("webhooks", ()):
+                errors = ["error" in delivery for delivery in webhook["deliveries"]]
+                is_stuck = "pausedAt" in webhook or errors[-3:] == [True] * 3
+                if (
+                    "failingSince" in webhook
+                    and not deployment.receiver.is_failing
+                    and (is_stuck or self._is_impatient)
+                ):
+                    path = f"{WEBHOOKS}/{webhook['id']}:test"
+                    await deployment.administrate(seat, "POST", path)
 
     async def until_reading(self) -> None:
         """Wait until each reader has its first cursor."""
@@ -122,33 +142,9 @@ class Clients:
             ids.append(id_text(message.unsigned.id))
         return is_signed
 
-    async def receive(self, request: web.Request) -> web.Response:
-        """Take the request of a webhook, with a delay."""
-        begin = monotonic()
-        body = await request.json()
-        numbers = tuple(_number(event["cursor"]) for event in body["events"])
-        is_confirmed = False
-        try:
-            await asyncio.sleep(self._random.uniform(0.0, 0.2))
-            is_confirmed = True
-        finally:
-            self._record(
-                WebhookRequest(
-                    process=request.headers[SENDER],
-                    begin=begin,
-                    end=monotonic(),
-                    webhook=body["webhookId"],
-                    numbers=numbers,
-                    is_confirmed=is_confirmed,
-                )
-            )
-        if numbers:
-            self.confirmed = max(self.confirmed, numbers[-1])
-        return web.Response()
-
     def _has_all(self, ids: list[str]) -> bool:
         is_read = all(read.issuperset(ids) for read in self.read.values())
-        return is_read and self.confirmed >= self.newest
+        return is_read and self._deployment.receiver.confirmed >= self.newest
 
     async def _sign_messages(self, seat: Seat) -> NoReturn:
         """Ask one daemon for new messages, and now and then for one that is signed."""
@@ -201,9 +197,11 @@ class Clients:
         path = "/v1/signing-blocks"
         if is_added:
             fields = {"kind": "message-id", "value": message_id, "reason": "a history"}
-            status = await self._administrate(seat, "POST", path, fields)
+            status, _ = await self._deployment.administrate(seat, "POST", path, fields)
         else:
-            status = await self._administrate(seat, "DELETE", f"{path}/message-id/{message_id}")
+            status, _ = await self._deployment.administrate(
+                seat, "DELETE", f"{path}/message-id/{message_id}"
+            )
         is_acknowledged = status in (200, 201)
         self._record(
             BlockChange(
@@ -216,13 +214,6 @@ class Clients:
             )
         )
         return is_acknowledged
-
-    async def _administrate(
-        self, seat: Seat, method: str, path: str, body: dict[str, Any] | None = None
-    ) -> int:
-        headers = {"authorization": f"Bearer {ADMIN_TOKEN}", KEY_HEADER: self._key}
-        status, _ = await self._deployment.call(seat, method, path, body, headers=headers)
-        return status
 
     async def _use_up_keys(self) -> NoReturn:
         """Use a key with few units on both daemons until it has none, and a new one later."""
@@ -324,7 +315,7 @@ class Clients:
         """Yield the fields of each part of a stream of events, until its end."""
         if seat.url is None:
             raise ConnectionError("the daemon does not run")
-        headers = {KEY_HEADER: self._key}
+        headers = {KEY_HEADER: self._deployment.key}
         if cursor:
             headers["last-event-id"] = cursor
         async with self._deployment.session.get(seat.url + EVENTS, headers=headers) as response:
@@ -343,7 +334,7 @@ class Clients:
 
     def _record_part(self, reader: str, process: str, part: dict[str, str]) -> None:
         self._started.add(reader)
-        now, number = monotonic(), _number(part["id"])
+        now, number = monotonic(), number_of(part["id"])
         event, message = "", ""
         if "data" in part:
             body = json.loads(part["data"])
@@ -365,21 +356,3 @@ class Clients:
                 message=message,
             )
         )
-
-
-@asynccontextmanager
-async def run_receiver(clients: Clients) -> AsyncIterator[str]:
-    """Run the receiver of webhooks; return its URL."""
-    app = web.Application()
-    app.router.add_post("/hook", clients.receive)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, HOST, 0).start()
-        yield f"http://{HOST}:{runner.addresses[0][1]}/hook"
-    finally:
-        await runner.cleanup()
-
-
-def _number(cursor: str) -> int:
-    return int(cursor.rpartition("-")[2])

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from warpseal.api.http import access, rate_limit
 from warpseal.events import feed, webhooks
+from warpseal.runtime.retry import Backoff
 from warpseal.store import event_rows, locks, signing_blocks, writer
 
 
@@ -114,6 +115,28 @@ def drop_deliveries(_: str) -> None:
     _set(webhooks, "send", send_rest)
 
 
+def confirm_failures(_: str) -> None:
+    """Take each request to a webhook for a success, whatever its receiver does."""
+    send = webhooks.send
+
+    async def send_once(*arguments: Any) -> webhooks.WebhookResult:
+        result = await send(*arguments)
+        return result._replace(delivery=replace(result.delivery, error=UNSET))
+
+    _set(webhooks, "send", send_once)
+
+
+def send_after_410(_: str) -> None:
+    """Treat 410 as any other failure, and send again after a second."""
+    _set(webhooks, "_GONE", 0)
+    _set(webhooks, "_RETRY", Backoff(1.0, 1.0))
+
+
+def give_up(_: str) -> None:
+    """Send to a webhook that has failed no more for an hour, unless an operator resumes it."""
+    _set(webhooks, "_RETRY", Backoff(3600.0, 3600.0))
+
+
 def remember_keys(_: str) -> None:
     """Believe for an hour that a key is valid."""
     _set(access, "KEY_TTL_S", 3600.0)
@@ -146,6 +169,13 @@ DEFECTS: Final[Mapping[str, Defect]] = {
         frozenset({"one leader sends webhooks"}), send_for_ever, ("lose link",)
     ),
     "webhook-lost": Defect(frozenset({"webhooks come in order"}), drop_deliveries),
+    "webhook-confirmed": Defect(
+        frozenset({"webhooks come in order"}), confirm_failures, ("fail receiver",)
+    ),
+    "webhook-retry": Defect(frozenset({"webhooks get each event"}), give_up, ("fail receiver",)),
+    "webhook-410": Defect(
+        frozenset({"410 pauses a webhook"}), send_after_410, ("respond with 410",)
+    ),
     "revoked-key": Defect(frozenset({"a revoked key is refused"}), remember_keys),
     "no-limit": Defect(frozenset({"units are limited"}), count_no_units),
 }

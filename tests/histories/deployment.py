@@ -25,14 +25,15 @@ from tests import paths
 from tests.eventually import TIMEOUT_S, until
 from tests.failover.link import Link
 from tests.histories.operations import DRIVER, SERVER, Cut, Idle, Lifetime, Operation
+from tests.histories.receiver import Receiver
 from tests.histories.recorder import Recorder
 from tests.integration.daemon import write_config_file
 from tests.store.postgres import PostgresServer
+from warpseal_simnet.listener import LOOPBACK
 from warpseal_simnet.network import SimulatedNetwork
 
 ADMIN_TOKEN: Final = "an-admin-token-of-histories"
-HOST: Final = "127.0.0.2"
-"""Address of the receiver of webhooks."""
+KEY_HEADER: Final = "x-service-api-key"
 _PROBE_S: Final = 0.1
 _SLOW_S: Final = 0.1
 _REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=20)
@@ -140,7 +141,11 @@ class Seat:
 
 
 class Deployment:
-    """The daemons, the server and the network whose messages they sign."""
+    """The daemons, the server, the network whose messages they sign, and the receiver of their
+    webhook.
+
+    key: API key of the clients, once they have one.
+    """
 
     def __init__(
         self,
@@ -148,13 +153,16 @@ class Deployment:
         server: PostgresServer,
         store_url: str,
         seats: Sequence[Seat],
+        receiver: Receiver,
         recorder: Recorder,
         session: aiohttp.ClientSession,
     ) -> None:
+        self.key = ""
         self.network = network
         self.server = server
         self.store_url = store_url
         self.seats = seats
+        self.receiver = receiver
         self.recorder = recorder
         self.session = session
 
@@ -194,6 +202,13 @@ class Deployment:
         except (aiohttp.ClientError, OSError, TimeoutError):
             return 0, {}
 
+    async def administrate(
+        self, seat: Seat, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Return what `call` does, as an operator with the admin token."""
+        headers = {"authorization": f"Bearer {ADMIN_TOKEN}", KEY_HEADER: self.key}
+        return await self.call(seat, method, path, body, headers=headers)
+
     async def probe_server(self) -> None:
         """Record each time in which the server did not answer, until cancelled."""
         begin = monotonic()
@@ -222,9 +237,13 @@ async def run_deployment(
     server: PostgresServer,
     folder: Path,
     random: Random,
+    random_of_clients: Random,
     defects: Sequence[str],
 ) -> AsyncIterator[Deployment]:
-    """Run two daemons; the history is in `folder`."""
+    """Run two daemons; the history is in `folder`.
+
+    random_of_clients: draws what the clients and the receiver do.
+    """
     store_url = server.create_database()
     recorder = Recorder(folder / "clients.jsonl")
     async with AsyncExitStack() as stack:
@@ -233,6 +252,8 @@ async def run_deployment(
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         )
+        receiver = Receiver(recorder.add, random_of_clients)
+        await stack.enter_async_context(receiver.running())
         seats = []
         parts = urlsplit(store_url)
         socket = Path(parse_qs(parts.query)["host"][0]) / ".s.PGSQL.5432"
@@ -246,7 +267,7 @@ async def run_deployment(
                 "gateway-nodes": {"base-url": network.node_uri},
                 "admin-token": ADMIN_TOKEN,
                 "require-api-key": True,
-                "webhook-allowed-hosts": [HOST],
+                "webhook-allowed-hosts": [LOOPBACK],
             }
             config = write_config_file(network, folder / name, keys)
             planted = [word for defect in defects for word in ("--plant", defect)]
@@ -255,7 +276,7 @@ async def run_deployment(
         for seat in seats:
             stack.push_async_callback(seat.close)
         await asyncio.gather(*(seat.start() for seat in seats))
-        deployment = Deployment(network, server, store_url, seats, recorder, session)
+        deployment = Deployment(network, server, store_url, seats, receiver, recorder, session)
         watching = [
             asyncio.create_task(recorder.watch_loop(DRIVER)),
             asyncio.create_task(deployment.probe_server()),

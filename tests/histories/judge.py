@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tests.histories.operations import (
     DRIVER,
+    GONE,
     SERVER,
     BlockChange,
     Cut,
@@ -305,12 +306,17 @@ def _blocks_before(changes: Sequence[BlockChange], signing: Signing) -> Iterator
 
 
 def judge_webhooks(history: History) -> Iterator[Violation]:
-    """Each request to a webhook comes from the leader, one at a time, and no event is left out."""
+    """Each request to a webhook comes from the leader, one at a time, and no event is left out.
+
+    Tests of a webhook, which have no events, may come from any daemon.
+    """
     terms = [term for term in history.terms() if term.acquired.job == WEBHOOK_JOB]
     lives = history.all(Lifetime)
     by_webhook = defaultdict(list)
     for request in sorted(history.all(WebhookRequest), key=lambda request: request.begin):
         by_webhook[request.webhook].append(request)
+        if not request.numbers:
+            continue
         own = [term for term in terms if term.acquired.process == request.process]
         late_s = IN_FLIGHT_S + history.idle_s(
             request.begin - RECOVERY_S, request.end, DRIVER, request.process
@@ -327,13 +333,39 @@ def judge_webhooks(history: History) -> Iterator[Violation]:
             yield Violation("one leader sends webhooks", detail, witness[0], request)
     parts = {part.number: part for part in history.all(EventRead) if part.event}
     for requests in by_webhook.values():
-        yield from _judge_deliveries(requests, parts)
+        yield from _judge_pauses(requests, terms)
+        deliveries = [request for request in requests if request.numbers]
+        yield from _judge_deliveries(deliveries, parts)
+
+
+def _judge_pauses(requests: Sequence[WebhookRequest], terms: Sequence[Term]) -> Iterator[Violation]:
+    """A webhook whose receiver has responded with 410 gets no more until a test of it succeeds.
+
+    A leader may lose its lease before it has stored that; the next one sends once more.
+    """
+    gone: WebhookRequest | None = None
+    for request in requests:
+        if gone is not None and request.numbers and request.process == gone.process:
+            shared = [
+                term.acquired
+                for term in terms
+                if term.acquired.process == gone.process
+                and term.acquired.begin <= gone.begin
+                and term.begin <= request.begin <= term.end
+            ]
+            if shared:
+                detail = "a webhook that got 410 is sent more"
+                yield Violation("410 pauses a webhook", detail, gone, request)
+        if request.numbers:
+            gone = request if request.status == GONE else None
+        elif request.is_confirmed:
+            gone = None
 
 
 def _judge_deliveries(
     requests: Sequence[WebhookRequest], parts: Mapping[int, EventRead]
 ) -> Iterator[Violation]:
-    """Judge the requests to one webhook.
+    """Judge the requests to one webhook that have events.
 
     parts: the events that readers have read, by their numbers.
     """
@@ -342,7 +374,7 @@ def _judge_deliveries(
             detail = "a request begins before the end of the one before"
             yield Violation("one request at a time", detail, earlier, later)
     confirmed: WebhookRequest | None = None
-    for request in (request for request in requests if request.numbers):
+    for request in requests:
         first = request.numbers[0]
         if confirmed is not None and first > confirmed.numbers[-1] + 1:
             detail = f"{first} is sent, and {confirmed.numbers[-1]} was confirmed last"

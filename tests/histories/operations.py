@@ -20,6 +20,8 @@ SERVER: Final = "server"
 
 SENDER: Final = "x-sender"
 """Header of requests to webhooks: the process that sends them."""
+GONE: Final = 410
+"""Status of a response that pauses a webhook."""
 
 
 class Operation(Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
@@ -72,13 +74,18 @@ class WebhookRequest(Operation, frozen=True, tag="webhook"):
     """A request to a receiver.
 
     process: the sender.
-    numbers: numbers of its events.
-    is_confirmed: the response was a success, and was sent whole.
+    numbers: numbers of its events; none of a test of the webhook, which any daemon may send.
+    status: status of the response; 0 if none was sent whole.
     """
 
     webhook: str
     numbers: tuple[int, ...]
-    is_confirmed: bool = True
+    status: int = 200
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the response was a success."""
+        return self.status == 200
 
 
 class Leadership(Operation, frozen=True, tag="leadership"):

@@ -13,10 +13,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from tests.histories.clients import Clients, run_receiver
+from tests.histories.clients import Clients
 from tests.histories.deployment import Deployment, Seat, run_deployment
 from tests.histories.judge import Violation, judge, measure_blocks
-from tests.histories.operations import Operation, read_history
+from tests.histories.operations import GONE, Operation, read_history
+from tests.histories.receiver import FAILURES
 from tests.integration.daemon import run_network
 from tests.store.postgres import PostgresServer
 from warpseal_simnet.plan import L1Plan, Plan
@@ -95,6 +96,16 @@ async def crash_server(deployment: Deployment, _: Seat, random: Random) -> None:
         seat.add_cut(begin)
 
 
+async def fail_receiver(deployment: Deployment, _: Seat, random: Random) -> None:
+    """Let the receiver of the webhook fail for some time, during the next disturbances as well."""
+    await deployment.receiver.fail(random.choice(FAILURES), random.uniform(1.0, 15.0))
+
+
+async def respond_with_410(deployment: Deployment, _: Seat, random: Random) -> None:
+    """Let the receiver of the webhook pause it, for some time."""
+    await deployment.receiver.fail(str(GONE), random.uniform(1.0, 5.0))
+
+
 DISTURBANCES: Final[Mapping[str, Disturb]] = {
     "lose link": lose_link,
     "reset link": reset_link,
@@ -103,6 +114,8 @@ DISTURBANCES: Final[Mapping[str, Disturb]] = {
     "pause": pause,
     "pause server": pause_server,
     "crash server": crash_server,
+    "fail receiver": fail_receiver,
+    "respond with 410": respond_with_410,
 }
 
 
@@ -124,22 +137,24 @@ async def run_history(
     random, random_of_clients = Random(seed), Random(~seed)
     async with (
         run_network(PLAN) as network,
-        run_deployment(network, server, folder, random, defects) as deployment,
+        run_deployment(network, server, folder, random, random_of_clients, defects) as deployment,
     ):
         clients = Clients(deployment, random_of_clients)
-        async with run_receiver(clients) as url:
-            await clients.prepare(url)
-            async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(clients.read_events())
-                await clients.until_reading()
-                working = tasks.create_task(clients.run())
-                counts = await disturb(deployment, random, monotonic() + seconds, disturbances)
-                working.cancel()
-                await deployment.until_ready()
-                await clients.sign_last(SETTLE_S)
-                reading.cancel()
-            for seat in deployment.seats:
-                await seat.end(signal.SIGTERM)
+        await clients.prepare()
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(clients.read_events())
+            operating = tasks.create_task(clients.operate_webhook())
+            await clients.until_reading()
+            working = tasks.create_task(clients.run())
+            counts = await disturb(deployment, random, monotonic() + seconds, disturbances)
+            working.cancel()
+            await deployment.until_ready()
+            await deployment.receiver.until_recovered()
+            await clients.sign_last(SETTLE_S)
+            operating.cancel()
+            reading.cancel()
+        for seat in deployment.seats:
+            await seat.end(signal.SIGTERM)
         statements = [file for seat in deployment.seats for file in seat.statements]
     history = read_history([folder / "clients.jsonl", *statements])
     return Judgement(judge(history), count_operations(history), counts, measure_blocks(history))
@@ -169,9 +184,9 @@ async def disturb(
 
 
 def count_operations(history: Sequence[Operation]) -> dict[str, int]:
-    """Return the numbers of operations by their kinds and results."""
+    """Return the numbers of operations by their kinds and results, or the status of responses."""
     counts: Counter[str] = Counter()
     for operation in history:
-        result = getattr(operation, "result", "")
+        result = getattr(operation, "result", getattr(operation, "status", ""))
         counts[f"{operation.__struct_config__.tag} {result}".rstrip()] += 1
     return dict(sorted(counts.items()))

@@ -56,7 +56,7 @@ def block(at: float, *, is_added: bool = True, is_acknowledged: bool = True) -> 
     )
 
 
-def send(*numbers: int, at: float, process: str = "a1", is_confirmed: bool = True) -> Operation:
+def send(*numbers: int, at: float, process: str = "a1", status: int = 200) -> Operation:
     """Return a request to the webhook."""
     return WebhookRequest(
         process=process,
@@ -64,7 +64,7 @@ def send(*numbers: int, at: float, process: str = "a1", is_confirmed: bool = Tru
         end=at + 0.1,
         webhook="w",
         numbers=numbers,
-        is_confirmed=is_confirmed,
+        status=status,
     )
 
 
@@ -154,7 +154,11 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
     ),
     "a failed request is left out": (
         "webhooks come in order",
-        [lead("a1", 0), send(1, at=1), send(2, at=2, is_confirmed=False), send(3, at=3)],
+        [lead("a1", 0), send(1, at=1), send(2, at=2, status=500), send(3, at=3)],
+    ),
+    "a webhook gets more after 410": (
+        "410 pauses a webhook",
+        [lead("a1", 0), send(1, at=1, status=410), send(at=2, status=500), send(1, at=3)],
     ),
     "two requests at once": (
         "one request at a time",
@@ -226,6 +230,31 @@ RIGHT: dict[str, Sequence[Operation]] = {
         lead("b1", 8),
         send(3, 4, at=9, process="b1"),
         send(at=10, process="b1"),
+    ],
+    "a receiver that fails": [
+        lead("a1", 0),
+        send(1, at=1),
+        send(2, at=2, status=500),
+        send(at=12, process="b1", status=0),
+        send(2, 3, at=12.05, status=0),
+        send(2, 3, 4, at=30),
+    ],
+    "a test during a request": [lead("a1", 0), send(1, at=1, status=0), send(at=1.05)],
+    "a webhook that was resumed after 410": [
+        lead("a1", 0),
+        send(1, at=1, status=410),
+        send(at=2, process="b1"),
+        send(1, at=3),
+    ],
+    "a pause that was not stored": [
+        lead("a1", 0),
+        send(1, at=1, status=410),
+        lead("a1", 1.5, is_leader=False),
+        lead("b1", 2),
+        send(1, at=3, process="b1"),
+        lead("b1", 4, is_leader=False),
+        lead("a1", 5),
+        send(2, at=6),
     ],
     "a revoked key within ten seconds": [REVOCATION, use(20.0), use(21, "api_key_refused")],
     "units as they refill": [
