@@ -58,7 +58,7 @@ def run_defects(server: PostgresServer, args: argparse.Namespace) -> int:
         defect = DEFECTS[name]
         judgement = run_in_folder(server, args.first, PLANTED_S, defect.disturbances, (name,))
         rules = Counter(violation.rule for violation in judgement.violations)
-        is_found = bool(defect.rules & rules.keys())
+        is_found = defect.rules <= rules.keys()
         missed += not is_found
         print(f"defect {name}: {'found' if is_found else 'MISSED'}: {dict(rules)}", flush=True)
     return missed

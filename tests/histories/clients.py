@@ -52,7 +52,7 @@ _REVOKED_S: Final = 14.0
 class Clients:
     """All clients of a history.
 
-    read: ids of the messages whose events each reader has read.
+    read: ids of the messages whose events each reader has read, and names of events of the chain.
     """
 
     def __init__(self, deployment: Deployment, random: Random) -> None:
@@ -84,6 +84,7 @@ class Clients:
         async with asyncio.TaskGroup() as tasks:
             for seat in self._deployment.seats:
                 tasks.create_task(self._sign_messages(seat))
+            tasks.create_task(self._deployment.chain.build_blocks())
             tasks.create_task(self._block_messages())
             tasks.create_task(self._use_up_keys())
             tasks.create_task(self._revoke_keys())
@@ -123,11 +124,12 @@ class Clients:
         await until(lambda: len(self._started) == READERS)
 
     async def sign_last(self, timeout_s: float) -> bool:
-        """Sign a message by each daemon; return whether all readers and the webhook get its event.
+        """Sign a message by each daemon; return whether all readers and the webhook get its event,
+        and the readers all events of the chain.
 
         A daemon that had lost its store writes what it signed before.
         """
-        ids: list[str] = []
+        ids: list[str] = [*self._deployment.chain.events]
         for seat in self._deployment.seats:
             await until(partial(self._sign_new, seat, ids))
         with suppress(TimeoutError):
@@ -335,15 +337,17 @@ class Clients:
     def _record_part(self, reader: str, process: str, part: dict[str, str]) -> None:
         self._started.add(reader)
         now, number = monotonic(), number_of(part["id"])
-        event, message = "", ""
+        event, message, chain_event = "", "", ""
         if "data" in part:
             body = json.loads(part["data"])
             message_id = body.get("messageId")
             if body["type"] == "message_signed" and message_id:
                 message = id_text(bytes.fromhex(message_id.removeprefix("0x")))
+            if icm_id := body["data"].get("icmMessageId"):
+                chain_event = f"{body['type']} {icm_id}"
             digest = hashlib.sha256(part["data"].encode()).hexdigest()[:12]
             event = f"{body['type']} {digest}"
-            self.read[reader].add(message)
+            self.read[reader] |= {message, chain_event}
             self.newest = max(self.newest, number)
         self._record(
             EventRead(
@@ -354,5 +358,6 @@ class Clients:
                 number=number,
                 event=event,
                 message=message,
+                chain_event=chain_event,
             )
         )

@@ -1,5 +1,5 @@
-"""A daemon's process that states when it leads and when its event loop was idle. Its clock of the
-day is wrong, and it has the defects that a run plants.
+"""A daemon's process that states when it leads, what it adds of a chain's index, and when its event
+loop was idle. Its clock of the day is wrong, and it has the defects that a run plants.
 
 `python -m tests.histories.daemon_process OPTIONS serve --config FILE` sets the clock before it
 imports the program, which takes `time.time` as a default, and runs the command itself.
@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.histories.operations import SENDER, Leadership
+from tests.histories.operations import SENDER, Leadership, SourceWrite
 from tests.histories.recorder import Recorder
 
 _MAX_SKEW_S: Final = 40.0
@@ -91,6 +91,33 @@ def mark_requests(process: str, webhooks: Any) -> None:
     webhooks._sign = sign_with_name
 
 
+def state_source_writes(process: str, recorder: Recorder, events: Any) -> None:
+    """Record what this process adds of the indexes of chains."""
+    add = events.EventLog.add_from_source
+
+    async def add_and_state(
+        self: Any, source: str, before: int | None, position: int, *more: Any
+    ) -> bool:
+        begin, is_added = time.monotonic(), False
+        try:
+            is_added = await add(self, source, before, position, *more)
+        finally:
+            recorder.add(
+                SourceWrite(
+                    process=process,
+                    begin=begin,
+                    end=time.monotonic(),
+                    source=source,
+                    before=before,
+                    position=position,
+                    is_added=is_added,
+                )
+            )
+        return bool(is_added)
+
+    events.EventLog.add_from_source = add_and_state
+
+
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser()
@@ -106,12 +133,14 @@ def main() -> int:
     from warpseal.cli.main import main as run_command
     from warpseal.daemon import app
     from warpseal.events import webhooks
+    from warpseal.store import events as store_events
 
     for name in args.plant:
         DEFECTS[name].plant(args.process)
     recorder = Recorder(args.statements)
     logging.getLogger("warpseal.store.locks").addHandler(LeadershipHandler(args.process, recorder))
     mark_requests(args.process, webhooks)
+    state_source_writes(args.process, recorder, store_events)
     app.serve = watch(app.serve, args.process, recorder)
     return run_command(args.command)
 

@@ -12,15 +12,16 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from warpseal.api.http import access, rate_limit
-from warpseal.events import feed, webhooks
+from warpseal.events import feed, index_events, webhooks
 from warpseal.runtime.retry import Backoff
 from warpseal.store import event_rows, locks, signing_blocks, writer
+from warpseal.store import events as store_events
 
 
 class Defect(Struct, frozen=True):
     """A defect.
 
-    rules: the rules of the judge that name it; at least one of them does.
+    rules: the rules of the judge that name it; all of them do.
     plant: function that plants it in this process and takes its name.
     disturbances: what has to happen before it shows.
     """
@@ -54,15 +55,25 @@ def skip_events(_: str) -> None:
     _set(feed.EventFeed, "next_page", next_part)
 
 
-def add_events_twice(process: str) -> None:
+def add_signatures_twice(_: str) -> None:
     """Add each event of a signature a second time."""
+    _add_events_twice(writer)
+
+
+def add_chain_events_twice(_: str) -> None:
+    """Add each event of a chain a second time."""
+    _add_events_twice(store_events)
+
+
+def _add_events_twice(module: Any) -> None:
+    """Add what a module adds to the log a second time, by another name."""
     add_events = event_rows.add_events
 
     def add_twice(connection: Any, events: Sequence[event_rows.NewEvent]) -> None:
         again = [event._replace(name=event.name[::-1]) for event in events]
         add_events(connection, [*events, *again])
 
-    _set(writer, "add_events", add_twice)
+    _set(module, "add_events", add_twice)
 
 
 def number_events_for_each_daemon(process: str) -> None:
@@ -94,12 +105,51 @@ def read_blocks_late(_: str) -> None:
 
 def send_for_ever(_: str) -> None:
     """Send to webhooks on when another process leads."""
-    build = webhooks.WebhookSender.__init__
+    _lead_always(webhooks.WebhookSender)
+
+
+def report_always(_: str) -> None:
+    """Add the events of chains also while another process leads."""
+    _lead_always(index_events.IndexEvents)
+
+
+def report_again(process: str) -> None:
+    """Add the events of chains also from a position that another process has left."""
+    report_always(process)
+    condition, query = "AND position = ?", store_events._MOVE_SOURCE
+    assert condition in query
+    _set(store_events, "_MOVE_SOURCE", query.replace(condition, "AND position >= ?"))
+
+
+def _lead_always(service: Any) -> None:
+    """Let a service believe that its process always leads."""
+    build = service.__init__
 
     def build_leading(self: Any, log: Any, leadership: Any, *more: Any, **options: Any) -> None:
         build(self, log, locks.Leadership(), *more, **options)
 
-    _set(webhooks.WebhookSender, "__init__", build_leading)
+    _set(service, "__init__", build_leading)
+
+
+def drop_chain_events(_: str) -> None:
+    """Leave out the first event of a chain wherever two are added at once."""
+    _change_chain_events(lambda events: events[1:] or events)
+
+
+def reverse_chain_events(_: str) -> None:
+    """Add the events of a chain in the wrong order."""
+    _change_chain_events(lambda events: events[::-1])
+
+
+def _change_chain_events(change: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+    add = store_events.EventLog.add_from_source
+
+    async def add_changed(
+        self: Any, source: str, before: int | None, position: int, events: Any, *write: Any
+    ) -> bool:
+        return await add(self, source, before, position, change(events), *write)
+
+    _set(store_events.EventLog, "add_from_source", add_changed)
 
 
 def drop_deliveries(_: str) -> None:
@@ -160,10 +210,25 @@ def _set(owner: Any, name: str, value: object) -> None:
 DEFECTS: Final[Mapping[str, Defect]] = {
     "cursor-back": Defect(frozenset({"cursors never go back"}), send_again_after_a_return),
     "event-lost": Defect(frozenset({"no event is lost"}), skip_events),
-    "event-twice": Defect(frozenset({"each event is there once"}), add_events_twice),
+    "event-twice": Defect(frozenset({"each event is there once"}), add_signatures_twice),
     "other-order": Defect(frozenset({"events have one order"}), number_events_for_each_daemon),
-    "two-leaders": Defect(frozenset({"each job has one leader"}), lead_beside_others),
-    "no-lapse": Defect(frozenset({"each job has one leader"}), never_lapse, ("lose link",)),
+    "chain-twice": Defect(frozenset({"each event is there once"}), add_chain_events_twice),
+    "chain-lost": Defect(frozenset({"no event is lost"}), drop_chain_events),
+    "chain-order": Defect(
+        frozenset({"events have the order of their chain"}), reverse_chain_events
+    ),
+    "chain-leader": Defect(frozenset({"one leader adds events of chains"}), report_always),
+    "chain-position": Defect(frozenset({"each part of an index is added once"}), report_again),
+    "two-leaders": Defect(
+        frozenset({"p-chain has one leader", "icm has one leader", "usage has one leader"}),
+        lead_beside_others,
+    ),
+    # Several times, so that each daemon loses it while it leads in one of the jobs.
+    "no-lapse": Defect(
+        frozenset({"p-chain has one leader", "icm has one leader", "usage has one leader"}),
+        never_lapse,
+        ("lose link",) * 3,
+    ),
     "late-block": Defect(frozenset({"a blocked message does not leave"}), read_blocks_late),
     "webhook-leader": Defect(
         frozenset({"one leader sends webhooks"}), send_for_ever, ("lose link",)

@@ -24,6 +24,7 @@ import psycopg
 from tests import paths
 from tests.eventually import TIMEOUT_S, until
 from tests.failover.link import Link
+from tests.histories.message_chain import MessageChain, run_indexer
 from tests.histories.operations import DRIVER, SERVER, Cut, Idle, Lifetime, Operation
 from tests.histories.receiver import Receiver
 from tests.histories.recorder import Recorder
@@ -70,7 +71,7 @@ class Seat:
         folder = self._config.parent
         self.statements.append(folder / f"statements-{len(self.statements) + 1}.jsonl")
         options = ("--process", self.process, "--statements", str(self.statements[-1]))
-        command = ("serve", "--config", str(self._config))
+        command = ("serve", "--no-indexer", "--config", str(self._config))
         self._begin = monotonic()
         with (folder / f"{self.process}.log").open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -141,8 +142,8 @@ class Seat:
 
 
 class Deployment:
-    """The daemons, the server, the network whose messages they sign, and the receiver of their
-    webhook.
+    """The daemons, the server, the network whose messages they sign, the chain whose messages they
+    report, and the receiver of their webhook.
 
     key: API key of the clients, once they have one.
     """
@@ -153,6 +154,7 @@ class Deployment:
         server: PostgresServer,
         store_url: str,
         seats: Sequence[Seat],
+        chain: MessageChain,
         receiver: Receiver,
         recorder: Recorder,
         session: aiohttp.ClientSession,
@@ -162,9 +164,24 @@ class Deployment:
         self.server = server
         self.store_url = store_url
         self.seats = seats
+        self.chain = chain
         self.receiver = receiver
         self.recorder = recorder
         self.session = session
+
+    async def until_followed(self) -> None:
+        """Wait until the leader has begun to read the index of the chain: what its blocks have
+        from then on are events.
+        """
+        async with await psycopg.AsyncConnection.connect(
+            self.store_url, autocommit=True
+        ) as connection:
+
+            async def has_position() -> bool:
+                rows = await connection.execute("SELECT 1 FROM event_sources")
+                return await rows.fetchone() is not None
+
+            await until(has_position)
 
     async def until_ready(self) -> None:
         """Wait until both daemons are ready and have their store."""
@@ -254,15 +271,25 @@ async def run_deployment(
         )
         receiver = Receiver(recorder.add, random_of_clients)
         await stack.enter_async_context(receiver.running())
+        chain = MessageChain(network, recorder.add, random_of_clients)
+        await stack.enter_async_context(chain.served())
+        index_url = server.create_database()
+        stack.callback(server.drop_database, index_url)
+        await stack.enter_async_context(
+            run_indexer(network, folder / "indexer", chain.config(index_url))
+        )
         seats = []
-        parts = urlsplit(store_url)
-        socket = Path(parse_qs(parts.query)["host"][0]) / ".s.PGSQL.5432"
+        socket = Path(parse_qs(urlsplit(store_url).query)["host"][0]) / ".s.PGSQL.5432"
         for name in ("a", "b"):
             link = await stack.enter_async_context(Link(socket, 0.0))
-            url = f"postgresql://postgres@127.0.0.1:{link.port}{parts.path}"
+            url, linked_index_url = (
+                f"postgresql://postgres@127.0.0.1:{link.port}{urlsplit(database).path}"
+                for database in (store_url, index_url)
+            )
             keys = {
                 "store-url": url,
                 "metrics-db-url": url,
+                **chain.config(linked_index_url),
                 # With forwarded calls there is usage, and the leader that removes old usage.
                 "gateway-nodes": {"base-url": network.node_uri},
                 "admin-token": ADMIN_TOKEN,
@@ -276,7 +303,9 @@ async def run_deployment(
         for seat in seats:
             stack.push_async_callback(seat.close)
         await asyncio.gather(*(seat.start() for seat in seats))
-        deployment = Deployment(network, server, store_url, seats, receiver, recorder, session)
+        deployment = Deployment(
+            network, server, store_url, seats, chain, receiver, recorder, session
+        )
         watching = [
             asyncio.create_task(recorder.watch_loop(DRIVER)),
             asyncio.create_task(deployment.probe_server()),

@@ -19,6 +19,7 @@ from tests.histories.operations import (
     GONE,
     SERVER,
     BlockChange,
+    ChainEvent,
     Cut,
     EventRead,
     Idle,
@@ -29,6 +30,7 @@ from tests.histories.operations import (
     Lifetime,
     Operation,
     Signing,
+    SourceWrite,
     WebhookRequest,
 )
 
@@ -44,10 +46,16 @@ OVERLAP_S: Final = 0.25
 """Two leaders for less may be the statements' own delay."""
 IN_FLIGHT_S: Final = 1.0
 """A request may arrive so long after its sender stopped leading."""
+RESUMPTION_S: Final = 3.0
+"""A leader learns so late that a webhook was resumed."""
+WEBHOOK_TIMEOUT_S: Final = 10.0
+"""A leader waits so long for the response to a request."""
 COMMIT_WAIT_S: Final = 1.0
 """A caller waits so long for the commit of a signature; a kill after that may lose it."""
 WEBHOOK_JOB: Final = "p-chain"
 """The leader of this job sends webhooks."""
+CHAIN_JOB: Final = "icm"
+"""The leader of this job adds the events of chains."""
 
 AnyKind = TypeVar("AnyKind", bound=Operation)
 
@@ -218,6 +226,65 @@ def judge_losses(history: History) -> Iterator[Violation]:
                 yield Violation("no event is lost", detail, signing, by_reader[reader][-1])
 
 
+def judge_chain(history: History) -> Iterator[Violation]:
+    """Each reader gets each ICM event of the chain, which has one number, in the chain's order.
+
+    The chain begins after all readers. A daemon that is killed loses none of its events, since the
+    index has them.
+    """
+    chain = {event.event: event for event in history.all(ChainEvent)}
+    first: dict[str, EventRead] = {}
+    for part in history.all(EventRead):
+        if part.chain_event:
+            before = first.setdefault(part.chain_event, part)
+            if before.number != part.number:
+                detail = f"{part.chain_event} has several events"
+                yield Violation("each event is there once", detail, before, part)
+    in_order = sorted(first.values(), key=lambda part: part.number)
+    for earlier, later in pairwise(part for part in in_order if part.chain_event in chain):
+        if chain[later.chain_event].place < chain[earlier.chain_event].place:
+            detail = f"{later.chain_event} comes first in the chain"
+            yield Violation("events have the order of their chain", detail, earlier, later)
+    for reader, parts in _by_reader(history).items():
+        read = {part.chain_event for part in parts}
+        for name in chain.keys() - read:
+            detail = f"{reader} never read {name}"
+            yield Violation("no event is lost", detail, chain[name], parts[-1])
+
+
+def judge_sources(history: History) -> Iterator[Violation]:
+    """The events of an index are added by the leader, and each part of the index once."""
+    terms = [term for term in history.terms() if term.acquired.job == CHAIN_JOB]
+    by_source: dict[str, list[SourceWrite]] = defaultdict(list)
+    for write in history.all(SourceWrite):
+        if write.is_added:
+            by_source[write.source].append(write)
+        yield from _judge_leader(history, terms, write, "one leader adds events of chains")
+    for writes in by_source.values():
+        # A process that is killed leaves out what it has added last.
+        for earlier, later in pairwise(sorted(writes, key=lambda write: write.position)):
+            if later.before is None or later.before < earlier.position:
+                detail = f"positions up to {earlier.position} are added twice"
+                yield Violation("each part of an index is added once", detail, earlier, later)
+
+
+def _judge_leader(
+    history: History, terms: Sequence[Term], work: Operation, rule: str
+) -> Iterator[Violation]:
+    """The process that begins some work leads in its job, or did so a moment ago.
+
+    terms: the terms of all leaders in this job.
+    """
+    own = [term for term in terms if term.acquired.process == work.process]
+    late_s = IN_FLIGHT_S + history.idle_s(work.begin - RECOVERY_S, work.end, DRIVER, work.process)
+    if any(term.begin <= work.begin <= term.end + late_s for term in own):
+        return
+    others = [term.acquired for term in terms if term.begin <= work.begin <= term.end]
+    lives = [life for life in history.all(Lifetime) if life.process == work.process]
+    witness: Sequence[Operation] = [*others, *(term.acquired for term in own), *lives, work]
+    yield Violation(rule, f"{work.process} works and does not lead", witness[0], work)
+
+
 def judge_leases(history: History) -> Iterator[Violation]:
     """Each job has at most one leader at any time, by the statements of the leaders."""
     by_job: dict[str, list[Term]] = defaultdict(list)
@@ -235,7 +302,8 @@ def judge_leases(history: History) -> Iterator[Violation]:
             ):
                 reported.add((first.acquired, second.acquired))
                 detail = f"two processes lead in {job} for {shared_s:.2f} s"
-                yield Violation("each job has one leader", detail, first.acquired, second.acquired)
+                rule = f"{job} has one leader"
+                yield Violation(rule, detail, first.acquired, second.acquired)
 
 
 def judge_blocks(history: History) -> Iterator[Violation]:
@@ -311,39 +379,28 @@ def judge_webhooks(history: History) -> Iterator[Violation]:
     Tests of a webhook, which have no events, may come from any daemon.
     """
     terms = [term for term in history.terms() if term.acquired.job == WEBHOOK_JOB]
-    lives = history.all(Lifetime)
     by_webhook = defaultdict(list)
     for request in sorted(history.all(WebhookRequest), key=lambda request: request.begin):
         by_webhook[request.webhook].append(request)
-        if not request.numbers:
-            continue
-        own = [term for term in terms if term.acquired.process == request.process]
-        late_s = IN_FLIGHT_S + history.idle_s(
-            request.begin - RECOVERY_S, request.end, DRIVER, request.process
-        )
-        if not any(term.begin <= request.begin <= term.end + late_s for term in own):
-            others = [term.acquired for term in terms if term.begin <= request.begin <= term.end]
-            witness: Sequence[Operation] = [
-                *others,
-                *(term.acquired for term in own),
-                *(life for life in lives if life.process == request.process),
-                request,
-            ]
-            detail = f"{request.process} sends and does not lead"
-            yield Violation("one leader sends webhooks", detail, witness[0], request)
+        if request.numbers:
+            yield from _judge_leader(history, terms, request, "one leader sends webhooks")
     parts = {part.number: part for part in history.all(EventRead) if part.event}
     for requests in by_webhook.values():
-        yield from _judge_pauses(requests, terms)
+        yield from _judge_pauses(history, requests, terms)
         deliveries = [request for request in requests if request.numbers]
         yield from _judge_deliveries(deliveries, parts)
 
 
-def _judge_pauses(requests: Sequence[WebhookRequest], terms: Sequence[Term]) -> Iterator[Violation]:
+def _judge_pauses(
+    history: History, requests: Sequence[WebhookRequest], terms: Sequence[Term]
+) -> Iterator[Violation]:
     """A webhook whose receiver has responded with 410 gets no more until a test of it succeeds.
 
-    A leader may lose its lease before it has stored that; the next one sends once more.
+    A leader may lose its lease before it has stored that; the next one sends once more. So does a
+    leader that learns then of a test from before it, and one that stood still until its timeout.
     """
     gone: WebhookRequest | None = None
+    resumed_at = float("-inf")
     for request in requests:
         if gone is not None and request.numbers and request.process == gone.process:
             shared = [
@@ -356,10 +413,15 @@ def _judge_pauses(requests: Sequence[WebhookRequest], terms: Sequence[Term]) -> 
             if shared:
                 detail = "a webhook that got 410 is sent more"
                 yield Violation("410 pauses a webhook", detail, gone, request)
-        if request.numbers:
-            gone = request if request.status == GONE else None
-        elif request.is_confirmed:
-            gone = None
+        if not request.numbers:
+            if request.is_confirmed:
+                gone, resumed_at = None, request.end
+            continue
+        idle_s = history.idle_s(
+            request.begin, request.end + WEBHOOK_TIMEOUT_S, request.process, SERVER
+        )
+        is_pause = request.begin > resumed_at + RESUMPTION_S and idle_s < 1
+        gone = request if request.status == GONE and is_pause else None
 
 
 def _judge_deliveries(
@@ -448,6 +510,8 @@ RULES: Final[Sequence[Callable[[History], Iterator[Violation]]]] = (
     judge_order,
     judge_doubles,
     judge_losses,
+    judge_chain,
+    judge_sources,
     judge_leases,
     judge_blocks,
     judge_webhooks,

@@ -62,12 +62,38 @@ class EventRead(Operation, frozen=True, tag="event"):
     number: number in its cursor.
     event: the body without the cursor; empty for a part that has a cursor only.
     message: id of the signed message, if it is the event of a signature.
+    chain_event: the event of a chain as `ChainEvent` names it, if it is one.
     """
 
     reader: str
     number: int
     event: str = ""
     message: str = ""
+    chain_event: str = ""
+
+
+class ChainEvent(Operation, frozen=True, tag="chain"):
+    """An ICM event in a block that an EVM chain has from now on.
+
+    place: its place in the order of the chain.
+    event: its type and the messenger's id of the message.
+    """
+
+    place: int
+    event: str
+
+
+class SourceWrite(Operation, frozen=True, tag="source"):
+    """A statement of a daemon: it adds events of a chain's index to the event log.
+
+    before, position: positions in the index before it and after it; no position before the first.
+    is_added: the daemon knows that its transaction is committed.
+    """
+
+    source: str
+    before: int | None
+    position: int
+    is_added: bool
 
 
 class WebhookRequest(Operation, frozen=True, tag="webhook"):
@@ -140,6 +166,8 @@ AnyOperation = (
     Signing
     | BlockChange
     | EventRead
+    | ChainEvent
+    | SourceWrite
     | WebhookRequest
     | Leadership
     | Idle

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tests.chains.evm.icm_logs import NETWORK_ID
 from tests.histories.clients import Clients
 from tests.histories.deployment import Deployment, Seat, run_deployment
 from tests.histories.judge import Violation, judge, measure_blocks
@@ -22,7 +23,13 @@ from tests.integration.daemon import run_network
 from tests.store.postgres import PostgresServer
 from warpseal_simnet.plan import L1Plan, Plan
 
-PLAN: Final = Plan(validators=4, l1s=(L1Plan(shared=True),), messages=5_000, epoch_blocks=0)
+PLAN: Final = Plan(
+    network_id=NETWORK_ID,
+    validators=4,
+    l1s=(L1Plan(shared=True),),
+    messages=5_000,
+    epoch_blocks=0,
+)
 SETTLE_S: Final = 90.0
 """Time in which the readers and the webhook get all events behind the last disturbance."""
 
@@ -145,6 +152,7 @@ async def run_history(
             reading = tasks.create_task(clients.read_events())
             operating = tasks.create_task(clients.operate_webhook())
             await clients.until_reading()
+            await deployment.until_followed()
             working = tasks.create_task(clients.run())
             counts = await disturb(deployment, random, monotonic() + seconds, disturbances)
             working.cancel()

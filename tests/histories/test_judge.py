@@ -11,6 +11,7 @@ from tests.histories.judge import judge, measure_blocks
 from tests.histories.operations import (
     SERVER,
     BlockChange,
+    ChainEvent,
     Cut,
     EventRead,
     Idle,
@@ -21,6 +22,7 @@ from tests.histories.operations import (
     Lifetime,
     Operation,
     Signing,
+    SourceWrite,
     WebhookRequest,
     encode,
     read_history,
@@ -39,9 +41,27 @@ def sign(at: float, result: str = "signed", **fields: str) -> Signing:
     return Signing(begin=at, end=at + 0.1, result=result, **values)
 
 
-def lead(process: str, at: float, *, is_leader: bool = True) -> Leadership:
+def lead(process: str, at: float, *, job: str = "p-chain", is_leader: bool = True) -> Leadership:
     """Return a statement of a process."""
-    return Leadership(process=process, begin=at, end=at, job="p-chain", is_leader=is_leader)
+    return Leadership(process=process, begin=at, end=at, job=job, is_leader=is_leader)
+
+
+def have(place: int, at: float, event: str) -> ChainEvent:
+    """Return an event that the chain has from a moment on."""
+    return ChainEvent(process="driver", begin=at, end=at, place=place, event=event)
+
+
+def add(before: int | None, position: int, at: float, process: str = "a1") -> SourceWrite:
+    """Return events of the chain's index that a daemon adds."""
+    return SourceWrite(
+        process=process,
+        begin=at,
+        end=at + 0.1,
+        source="c",
+        before=before,
+        position=position,
+        is_added=True,
+    )
 
 
 def block(at: float, *, is_added: bool = True, is_acknowledged: bool = True) -> BlockChange:
@@ -105,13 +125,46 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
         "no event is lost",
         [read(1, 0), sign(1), kill("b1", 0, 2), read(2, 9, "x")],
     ),
-    "two lead": ("each job has one leader", [lead("a1", 0), lead("b1", 5)]),
+    "an event of the chain has two numbers": (
+        "each event is there once",
+        [have(0, 0, "x"), read(1, 1, "x 1", chain_event="x"), read(2, 2, "x 2", chain_event="x")],
+    ),
+    "the events of the chain have another order": (
+        "events have the order of their chain",
+        [
+            have(0, 0, "x"),
+            have(1, 0, "y"),
+            read(1, 1, "y", chain_event="y"),
+            read(2, 2, "x", chain_event="x"),
+        ],
+    ),
+    "an event of the chain has none": (
+        "no event is lost",
+        [have(0, 0, "x"), read(1, 1), kill("a1", 0, 2), read(1, 3)],
+    ),
+    "another daemon adds events of the chain": (
+        "one leader adds events of chains",
+        [lead("a1", 0, job="icm"), lead("b1", 0), add(None, 5, 1, "b1")],
+    ),
+    "a former leader adds events of the chain": (
+        "one leader adds events of chains",
+        [lead("a1", 0, job="icm"), lead("a1", 3, job="icm", is_leader=False), add(None, 5, 5)],
+    ),
+    "a part of an index is added twice": (
+        "each part of an index is added once",
+        [lead("a1", 0, job="icm"), add(None, 5, 1), add(5, 8, 2), add(6, 9, 3)],
+    ),
+    "two lead in another job": (
+        "icm has one leader",
+        [lead("a1", 0, job="icm"), lead("b1", 5, job="icm")],
+    ),
+    "two lead": ("p-chain has one leader", [lead("a1", 0), lead("b1", 5)]),
     "a leader learns too late": (
-        "each job has one leader",
+        "p-chain has one leader",
         [lead("a1", 0), lead("b1", 5), lead("a1", 5.5, is_leader=False)],
     ),
     "a process leads on after a pause": (
-        "each job has one leader",
+        "p-chain has one leader",
         [
             lead("a1", 0),
             idle("a1", 1, 9),
@@ -120,7 +173,7 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
         ],
     ),
     "a killed process led before": (
-        "each job has one leader",
+        "p-chain has one leader",
         [lead("a1", 0), lead("b1", 5), kill("a1", 0, 6)],
     ),
     "the other daemon signs later": ("a blocked message does not leave", [block(0), sign(2.2)]),
@@ -184,6 +237,21 @@ RIGHT: dict[str, Sequence[Operation]] = {
         read(4, 3),
         read(4, 2, "x", message="m", reader="other"),
     ],
+    "events of the chain": [
+        have(0, 0, "x"),
+        have(1, 0.5, "y"),
+        lead("a1", 0, job="icm"),
+        lead("b1", 0),
+        add(None, 5, 1),
+        lead("a1", 1.5, job="icm", is_leader=False),
+        add(5, 6, 2),
+        lead("b1", 3, job="icm"),
+        add(8, 9, 4, "b1"),
+        read(4, 2, "x", chain_event="x"),
+        read(5, 3, "y", chain_event="y"),
+        read(4, 6, "x", chain_event="x", reader="other"),
+        read(5, 7, "y", chain_event="y", reader="other"),
+    ],
     "a message that two requests sign": [
         sign(0),
         sign(1, process="a1"),
@@ -246,15 +314,28 @@ RIGHT: dict[str, Sequence[Operation]] = {
         send(at=2, process="b1"),
         send(1, at=3),
     ],
+    "a webhook that was resumed just before 410": [
+        lead("a1", 0),
+        send(1, at=1, status=500),
+        send(at=12, process="b1"),
+        send(1, at=12.5, status=410),
+        send(1, at=13),
+    ],
+    "a leader that does not get the 410": [
+        lead("a1", 0),
+        send(1, at=1, status=410),
+        idle("a1", 1.05, 12),
+        send(1, at=25),
+    ],
     "a pause that was not stored": [
         lead("a1", 0),
         send(1, at=1, status=410),
         lead("a1", 1.5, is_leader=False),
-        lead("b1", 2),
-        send(1, at=3, process="b1"),
-        lead("b1", 4, is_leader=False),
-        lead("a1", 5),
-        send(2, at=6),
+        lead("a1", 2.5),
+        send(1, at=3, status=410),
+        lead("a1", 3.5, is_leader=False),
+        lead("b1", 4),
+        send(1, at=5, process="b1"),
     ],
     "a revoked key within ten seconds": [REVOCATION, use(20.0), use(21, "api_key_refused")],
     "units as they refill": [

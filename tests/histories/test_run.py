@@ -24,3 +24,4 @@ async def test_two_daemons_keep_their_promises_with_a_receiver_that_fails_a_lost
     assert judgement.operations["webhook 0"]
     kinds = {name.partition(" ")[0] for name in judgement.operations}
     assert kinds >= {"signing", "block", "event", "webhook", "leadership", "use", "revocation"}
+    assert kinds >= {"chain", "source"}
