@@ -36,8 +36,8 @@ from warpseal_simnet.values import SimMessage
 
 READERS: Final = 3
 UNITS_PER_MINUTE: Final = 20
-CHAINS: Final = "/v1/chains"
-"""A path that costs one compute unit."""
+CHAINS: Final = "/v1/chains?network=another"
+"""A path that costs one compute unit. No chain is of this network, so that no index is read."""
 EVENTS: Final = "/v1/events"
 WEBHOOKS: Final = "/v1/webhooks"
 _SIGNING_PAUSE_S: Final = 0.4

@@ -276,9 +276,13 @@ def _judge_leader(
     terms: the terms of all leaders in this job.
     """
     own = [term for term in terms if term.acquired.process == work.process]
-    late_s = IN_FLIGHT_S + history.idle_s(work.begin - RECOVERY_S, work.end, DRIVER, work.process)
-    if any(term.begin <= work.begin <= term.end + late_s for term in own):
-        return
+    for term in own:
+        # A process that stood still goes on with what it had begun.
+        idle_s = history.idle_s(
+            min(term.end, work.begin - RECOVERY_S), work.end, DRIVER, work.process
+        )
+        if term.begin <= work.begin <= term.end + IN_FLIGHT_S + idle_s:
+            return
     others = [term.acquired for term in terms if term.begin <= work.begin <= term.end]
     lives = [life for life in history.all(Lifetime) if life.process == work.process]
     witness: Sequence[Operation] = [*others, *(term.acquired for term in own), *lives, work]

@@ -252,6 +252,13 @@ RIGHT: dict[str, Sequence[Operation]] = {
         read(4, 6, "x", chain_event="x", reader="other"),
         read(5, 7, "y", chain_event="y", reader="other"),
     ],
+    "a leader that goes on after a stop": [
+        lead("a1", 0, job="icm"),
+        idle("a1", 1, 12),
+        lead("b1", 9, job="icm"),
+        lead("a1", 12, job="icm", is_leader=False),
+        add(None, 5, 12.1),
+    ],
     "a message that two requests sign": [
         sign(0),
         sign(1, process="a1"),
