@@ -30,8 +30,6 @@ class Receiver:
         self.kind = "200"
         self.webhook_id = ""
         self.begin: int | None = None
-        # Connections whose requests have no response yet.
-        self.waiting: dict[_Connection, None] = {}
         # By webhook: a request to add one that had no response may have added another one.
         self._numbers: dict[str, list[int]] = {}
 
@@ -44,12 +42,6 @@ class Receiver:
             await asyncio.Event().wait()
 
         self._process.start(run())
-
-    def recover(self) -> None:
-        """Answer all requests from now on, and end the connections of those that wait."""
-        self.kind = "200"
-        for connection in tuple(self.waiting):
-            connection.abort()
 
     def take(self, body: bytes, sender: Process) -> None:
         """Note the events of a request that is answered with 200."""
@@ -80,13 +72,6 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._receiver.waiting.pop(self, None)
-
-    def abort(self) -> None:
-        """End the connection."""
-        self._transport.abort()
-
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         head, separator, body = bytes(self._buffer).partition(b"\r\n\r\n")
@@ -103,7 +88,6 @@ class _Connection(asyncio.Protocol):
 
     def _respond(self, body: bytes) -> None:
         kind = self._receiver.kind
-        self._receiver.waiting[self] = None
         if kind == "drop":
             self._transport.abort()
         elif kind == "late":
@@ -115,6 +99,5 @@ class _Connection(asyncio.Protocol):
             self._send(kind)
 
     def _send(self, status: str) -> None:
-        self._receiver.waiting.pop(self, None)
         if not self._transport.is_closing():
             self._transport.write(f"HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n".encode())

@@ -204,8 +204,7 @@ class Stage:
             daemon.mend_links()
         await asyncio.gather(*self._tasks)
         self._tasks.clear()
-        if self.network.receiver is not None:
-            self.network.receiver.recover()
+        self.network.do_receive("200")
         self.network.fund_validators()
         # The daemons read the height at which they can sign.
         await asyncio.sleep(_HEIGHT_S)

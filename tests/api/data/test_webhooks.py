@@ -19,6 +19,7 @@ from tests.api.data.fixtures import DataApiSetup, client_of
 from tests.api.fixtures import serving
 from tests.api.openapi.documented_responses import assert_documented
 from tests.events.receiver import receiving
+from tests.eventually import until
 from tests.indexer.evm.metadata_servers import PUBLIC
 from tests.store.fixtures import sqlite_url, store_at
 from tests.store.test_events import SUBNET, new_event
@@ -195,6 +196,30 @@ async def test_a_test_shows_its_outcome_and_a_success_resumes_the_webhook(store:
     )
     assert [request.numbers for request in receiver.requests] == [[], []]
     assert all(request.is_signed_with(webhook["secret"]) for request in receiver.requests)
+
+
+async def test_a_success_resumes_the_webhook_whatever_was_stored_during_the_test(
+    store: Store,
+) -> None:
+    """The daemon that sends stores its progress meanwhile, and a request of it may hang."""
+    async with receiving(is_held=True) as receiver:
+        setup = setup_of(store, webhook_allowed_hosts=((PUBLIC, receiver.port),))
+        async with client(setup) as session:
+            webhook = await call(session, "POST", WEBHOOKS, 201, {"url": receiver.url()})
+            path = f"{WEBHOOKS}/{webhook['id']}"
+            test = asyncio.create_task(call(session, "POST", f"{path}:test"))
+            await until(lambda: receiver.open == 1)
+            (before,) = (await store.events.exchange_webhooks()).values()
+            paused = msgspec.json.encode({**webhook, "failingSince": 1, "pausedAt": 2})
+            await store.events.exchange_webhooks({webhook["id"]: (before, paused)})
+            receiver.held.set()
+            first = await test
+            (entry,) = (await call(session, "GET", WEBHOOKS))["webhooks"]
+            assert (entry.get("failingSince"), entry.get("pausedAt")) == (None, None)
+            # A request that hangs is not stored: each success lets the daemon begin again.
+            second = await call(session, "POST", f"{path}:test")
+            (entry,) = (await call(session, "GET", WEBHOOKS))["webhooks"]
+    assert entry["deliveries"] == [first, second]
 
 
 def decoded_and_encoded(body: bytes) -> bytes:

@@ -19,9 +19,18 @@ from warpseal.api.http.errors import NotFound
 from warpseal.api.http.responses import unstored_response
 from warpseal.errors import InvalidRequest
 from warpseal.events.feed import EventFeed, EventFilter
-from warpseal.events.webhooks import DECODER, MAX_WEBHOOKS, Webhook, WebhookList, new_secret, send
+from warpseal.events.webhooks import (
+    DECODER,
+    MAX_WEBHOOKS,
+    Webhook,
+    WebhookDelivery,
+    WebhookList,
+    new_secret,
+    send,
+)
 from warpseal.resources.base import UNSET
 from warpseal.runtime.http_url import InvalidUrl, parse_http_url
+from warpseal.store.events import EventLog
 from warpseal.upstream.address_policy import AddressRefused
 from warpseal.upstream.checked_resolver import checked_session
 
@@ -110,17 +119,27 @@ async def remove_webhook(context: RequestContext, feed: EventFeed | None) -> Res
 async def test_webhook(context: RequestContext, feed: EventFeed | None) -> Response:
     """POST /v1/webhooks/{webhookId}:test.
 
-    A success resumes the deliveries of a webhook that fails or is paused.
+    A success resumes the deliveries of a webhook that fails or is paused, or whose request hangs.
     """
     feed, rows = await _load_webhooks(context, feed)
-    body = rows[context.request.path_params["webhookId"]]
-    webhook, policy = DECODER.decode(body), context.settings.webhook_policy
+    webhook_id, policy = context.request.path_params["webhookId"], context.settings.webhook_policy
     async with checked_session(policy) as session:
+        webhook = DECODER.decode(rows[webhook_id])
         delivery, _ = await send(session, policy, webhook, (), time.time())
-    if delivery.error is UNSET and webhook.failing_since is not UNSET:
-        resumed = webhook.with_delivery(delivery, failing_since=UNSET, paused_at=UNSET)
-        await feed.log.exchange_webhooks({webhook.id: (body, msgspec.json.encode(resumed))})
+    if delivery.error is UNSET:
+        await _resume(feed.log, webhook_id, delivery)
     return unstored_response(delivery)
+
+
+async def _resume(log: EventLog, webhook_id: str, delivery: WebhookDelivery) -> None:
+    """Let the daemon that sends begin again at the cursor, whatever it has stored since."""
+    rows = await log.exchange_webhooks()
+    while (body := rows.get(webhook_id)) is not None:
+        webhook = DECODER.decode(body).with_delivery(delivery, failing_since=UNSET, paused_at=UNSET)
+        resumed = msgspec.json.encode(webhook)
+        rows = await log.exchange_webhooks({webhook_id: (body, resumed)})
+        if rows.get(webhook_id) == resumed:
+            return
 
 
 async def _load_webhooks(
