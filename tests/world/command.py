@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -70,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.plant is not None:
         PLANTS[args.plant]()
     # The server ends with the command, however that ends.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _run_kept(args.show) if args.kept else _run_seeds(args)
     finally:
@@ -95,20 +96,22 @@ def _run_seeds(args: argparse.Namespace) -> int:
     failed: list[int] = []
     done, virtual_s = 0, 0.0
     started = reported_at = time.monotonic()
-    for result in _run(seeds, args.jobs):
-        done += 1
-        reached += result.reached
-        virtual_s += result.virtual_s
-        if args.show:
-            _show(_draw(result.seed), result.history, result.failure)
-        if result.failure is not None:
-            failed.append(result.seed)
-            _say(f"seed {result.seed} failed: {result.failure.strip().splitlines()[-1][:500]}")
-            if not args.goes_on:
-                break
-        if time.monotonic() - reported_at >= _REPORT_S:
-            reported_at = time.monotonic()
-            _say(f"{done} of {len(seeds)} seeds, {len(failed)} failed")
+    # A run that is stopped tells what it has done.
+    with suppress(KeyboardInterrupt):
+        for result in _run(seeds, args.jobs):
+            done += 1
+            reached += result.reached
+            virtual_s += result.virtual_s
+            if args.show:
+                _show(_draw(result.seed), result.history, result.failure)
+            if result.failure is not None:
+                failed.append(result.seed)
+                _say(f"seed {result.seed} failed: {result.failure.strip().splitlines()[-1][:500]}")
+                if not args.goes_on:
+                    break
+            if time.monotonic() - reported_at >= _REPORT_S:
+                reported_at = time.monotonic()
+                _say(f"{done} of {len(seeds)} seeds, {len(failed)} failed")
     took_s = time.monotonic() - started
     _say(
         f"{done} seeds from {args.first}: {len(failed)} failed;"
@@ -118,7 +121,7 @@ def _run_seeds(args: argparse.Namespace) -> int:
         _say(f"{count:9} {point}")
     if failed and not args.goes_on:
         _report(_draw(failed[0]))
-    return 1 if failed else 0
+    return 1 if failed or done < len(seeds) else 0
 
 
 def run_seed(seed: int) -> Result:
