@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 
 from tests.eventually import TIMEOUT_S
 from tests.store.fixtures import message, share, signature
-from warpseal.store.write_queue import AddShares, AddSignature, JudgeShare, ShareUpdate, WriteQueue
+from warpseal.store.write_queue import (
+    AddShares,
+    AddSignature,
+    JudgeShare,
+    ShareUpdate,
+    WriteCall,
+    WriteQueue,
+)
 
 SOON = 0.05
 AN_HOUR_S = 3600.0
@@ -72,6 +80,19 @@ def test_a_signature_ends_the_wait() -> None:
     queue = queue_of(gather_s=AN_HOUR_S)
     threading.Timer(SOON, lambda: queue.add_signature(new_signature(1))).start()
     assert len(queue.take(later()).signatures) == 1
+
+
+def test_a_signature_waits_for_one_call_at_most() -> None:
+    queue = queue_of()
+    calls = [WriteCall(lambda connection: connection, Future()) for _ in range(3)]
+    for call in calls:
+        queue.add_call(call)
+    assert queue.take(later()).calls == calls[:1]
+    queue.add_signature(new_signature(1))
+    batch = queue.take(later())
+    assert (len(batch.signatures), batch.calls) == (1, calls[1:2])
+    assert queue.take(later()).calls == calls[2:]
+    assert queue.is_empty
 
 
 def test_entries_that_were_put_back_come_before_newer_ones() -> None:

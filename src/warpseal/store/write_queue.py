@@ -79,7 +79,7 @@ class WriteCall(Struct):
 
 
 class WriteBatch(Struct):
-    """The writes of one transaction; each call has a transaction of its own.
+    """The writes of one transaction; each call has a transaction of its own, after it.
 
     pinned: messages that are kept for ever.
     used: messages whose time of use changes.
@@ -237,6 +237,8 @@ class WriteQueue:
     def take(self, until: float) -> WriteBatch:
         """Wait for entries that are due, and return them; entries that are gathered stay.
 
+        A batch has one call at most, so that a new signature waits for no more than one.
+
         until: time of the monotonic clock at which the wait ends.
         """
         with self._changed:
@@ -249,6 +251,7 @@ class WriteQueue:
             if self._is_gathered():
                 self._gathered.extend(batch)
                 batch, self._gathered, self._gathering_since = self._gathered, WriteBatch(), None
+            batch.calls, self._urgent.calls = batch.calls[:1], batch.calls[1:]
             return batch
 
     def put_back(self, batch: WriteBatch) -> None:
