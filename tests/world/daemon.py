@@ -42,7 +42,8 @@ class SimulatedDaemon:
     slowest_threads_s: longest mean time for which a job has waited for its thread.
     power_cuts: times of power cuts.
     store_failures: times at which the disk or the server of the store failed.
-    has_had_wrong_clock: whether its clock was wrong at some time.
+    has_had_wrong_clock: whether its clock was wrong at some time; clock_ahead_s: by how much it was
+        ahead at most.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SimulatedDaemon:
         self.power_cuts: list[float] = []
         self.store_failures: list[tuple[float, float]] = []
         self.has_had_wrong_clock = False
+        self.clock_ahead_s = 0.0
         self._starts = 0
         self._is_wanted = True
         self._clock_offset_s = 0.0
@@ -246,6 +248,7 @@ class SimulatedDaemon:
         if self.process is not None:
             self.process.clock_offset_s = offset_s
             self.has_had_wrong_clock |= bool(offset_s)
+            self.clock_ahead_s = max(self.clock_ahead_s, offset_s)
 
     def do_slow_threads(self, mean_ms: float) -> None:
         if self.process is not None:
