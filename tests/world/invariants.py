@@ -95,7 +95,7 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
         require(stage.network.has_node_failures, f"{name} although enough honest nodes answer")
     if ask.reply.code == "height_not_indexed":
         # The process that indexes needs the store.
-        is_behind = not _is_indexed(ask) or stage.store_failures
+        is_behind = not _is_indexed(ask) or _has_store_failure(stage, ask, _STORE_UP_S)
         require(stage.scenario.setup.set_source == "index" and is_behind, name)
     if ask.reply.code == "signing_blocked":
         require(ask.place in stage.callers.blocked_places, f"{name} without a block")
@@ -105,9 +105,11 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
             _check_reached(stage, ask)
 
 
-def _has_store_failure(stage: Stage, ask: Ask) -> bool:
+def _has_store_failure(stage: Stage, ask: Ask, after_s: float = 0.0) -> bool:
+    """Return whether the store failed during a request, or ended to fail so long before it."""
     return any(
-        start <= ask.ended_at and ask.started_at <= end for start, end in stage.store_failures
+        start <= ask.ended_at and ask.started_at <= end + after_s
+        for start, end in stage.store_failures
     )
 
 
@@ -128,7 +130,7 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
     for validator in detail["validators"]:
         # In the set inactive validators are weight without keys and nodes. One that was funded
         # since stays that.
-        if validator["reason"] == "no_bls_key" and stage.scenario.setup.l1:
+        if validator["reason"] == "no_bls_key" and stage.simulation.reached["action set_balance"]:
             continue
         if not stage.network.disturbed & _indices(stage, ask, validator):
             willing += int(validator["weight"])
