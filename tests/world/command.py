@@ -96,7 +96,7 @@ def _run_seeds(args: argparse.Namespace) -> int:
     failed: list[int] = []
     done, virtual_s = 0, 0.0
     started = reported_at = time.monotonic()
-    # A run that is stopped tells what it has done.
+    # A run that is stopped prints its counts, too.
     with suppress(KeyboardInterrupt):
         for result in _run(seeds, args.jobs):
             done += 1
