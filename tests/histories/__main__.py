@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -104,6 +105,8 @@ def main() -> int:
     )
     parser.add_argument("--planted", nargs="*", choices=DEFECTS, metavar="NAME")
     args = parser.parse_args()
+    # The daemons and the server end with the command, however that ends.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     server = shared_server()
     try:
         run = run_seeds if args.planted is None else run_defects
