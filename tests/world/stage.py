@@ -137,7 +137,8 @@ class Stage:
         if action.name in ("kill", "cut_power"):
             self._note_kill(self.daemons[action.daemon])
         result = self._method(action)(*action.arguments)
-        self.network.has_node_failures |= action.name in _NODE_FAILURES
+        if action.name in _NODE_FAILURES:
+            self.network.note_node_fault()
         if action.name not in ("ask", "advance"):
             self.simulation.note_failure()
             self.simulation.reach(f"action {action.name}")
