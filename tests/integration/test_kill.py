@@ -50,6 +50,7 @@ class DaemonSeries:
     number: index of the validator whose weight P-Chain transactions change.
     transaction_ids: hashes of these.
     successful_gets: also responses that came too late to be in `transaction_ids`.
+    is_killed: whether the daemon was killed that is asked; another process may have its port then.
     """
 
     network: SimulatedNetwork
@@ -61,6 +62,7 @@ class DaemonSeries:
     transaction_ids: list[str] = field(default_factory=list)
     successful_posts: int = 0
     successful_gets: int = 0
+    is_killed: bool = False
 
     @property
     def responses(self) -> int:
@@ -81,10 +83,12 @@ class DaemonSeries:
                 await asyncio.sleep(self.rnd.uniform(0.0, 0.3))
                 return
             api_url, _ = await daemon.listening()
+            self.is_killed = False
             request = asyncio.create_task(self._ask(api_url))
             enough = self.responses + self.rnd.randint(0, 4)
             await until(lambda: self.responses >= enough or request.done())
             await asyncio.sleep(self.rnd.uniform(0.0, 0.02))
+            self.is_killed = True
             daemon.kill()
             await request
 
@@ -119,6 +123,8 @@ class DaemonSeries:
                 status = await self._status(session.post(AGGREGATE_PATH, json=_body(message)))
             except aiohttp.ClientError:
                 return
+            if status != 200 and self.is_killed:
+                return
             assert status == 200
             self.successful_posts += 1
             if monotonic() - began < COMMIT_WAIT_S:
@@ -136,6 +142,8 @@ class DaemonSeries:
             try:
                 status = await self._status(session.get(GET + transaction.text))
             except aiohttp.ClientError:
+                return
+            if status not in (201, 503) and self.is_killed:
                 return
             assert status in (201, 404, 503)
             await asyncio.sleep(POLL_S)

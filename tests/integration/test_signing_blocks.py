@@ -208,7 +208,12 @@ async def test_a_block_holds_on_all_daemons_of_a_store_also_while_its_server_is_
                     await third.until_ready()
                     assert (await third.aggregate_v1(blocked)).body["code"] == "signing_blocked"
                     assert (await third.aggregate_v1(other)).status == 201
-            assert await block(second, "remove", "message-id", message_id) == 0
+
+            async def is_removed() -> bool:
+                return await block(second, "remove", "message-id", message_id) == 0
+
+            # It connects to the server again after a pause.
+            await until(is_removed)
             assert (await second.aggregate_v1(blocked)).status == 201
 
             async def is_signed() -> bool:

@@ -103,7 +103,7 @@ class Callers:
         ask.daemon_at_start = daemon.changes
         ask.daemon_age_s = self._simulation.now - daemon.changed_at
         ask.index_age_s = 0.0 if self._network.has_stopped_index else daemon.index_age_s
-        ask.node_fault_age_s = self._simulation.now - self._network.node_fault_at
+        ask.node_failure_age_s = self._simulation.now - self._network.node_failed_at
         ask.had_daemon = daemon.ready.is_set() and daemon.is_alive and not daemon.is_stopping
         try:
             async with asyncio.timeout(leaves_after_s):

@@ -263,7 +263,7 @@ class SimulatedDaemon:
 
     async def do_cut_node(self, place: int, seconds: float) -> None:
         await self._cut(self._links_to(self._network.simulated.nodes[place].port), seconds)
-        self._network.note_node_fault()
+        self._network.note_node_failure()
 
     async def do_half_open(self, index: int, seconds: float) -> None:
         self._network.disturb(index)

@@ -41,7 +41,7 @@ _CALM_DAEMON_S: Final = 10.0
 # A daemon reads heights and epochs every few seconds.
 _KNOWN_BLOCK_S: Final = 10.0
 # The process that indexes waits half a minute for the reply of a node, and then up to ten seconds.
-_NODE_FAULT_S: Final = 45.0
+_NODE_FAILURE_S: Final = 45.0
 _CODES: Final = frozenset(
     (
         *("quorum_not_reached", "quorum_impossible", "node_unavailable", "nodes_disagree"),
@@ -175,7 +175,7 @@ def _is_indexed(ask: Ask) -> bool:
     The set of a height that the index lacks comes from the nodes (docs/trust.md).
     """
     has_time = min(ask.block_age_s, ask.index_age_s) >= _KNOWN_BLOCK_S
-    return has_time and ask.node_fault_age_s >= _NODE_FAULT_S
+    return has_time and ask.node_failure_age_s >= _NODE_FAILURE_S
 
 
 def _check_signed(stage: Stage, ask: Ask) -> None:

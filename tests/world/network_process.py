@@ -36,7 +36,7 @@ class NetworkProcess:
     has_set_lies: whether nodes have given other sets than those of the index.
     has_stopped_index: whether the index has stopped at a transaction that it does not know.
     has_node_failures: whether too few honest nodes have answered at some time.
-    node_fault_at: when a fault of a node began or ended for the last time.
+    node_failed_at: when a fault of a node began or ended for the last time.
     """
 
     def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
@@ -51,7 +51,7 @@ class NetworkProcess:
         self.has_set_lies = False
         self.has_stopped_index = False
         self.has_node_failures = False
-        self.node_fault_at = -math.inf
+        self.node_failed_at = -math.inf
         self._messages: list[SimMessage]
         self._stopped: set[int] = set()
         # Ports of the nodes that are down.
@@ -206,10 +206,10 @@ class NetworkProcess:
 
     # Nodes.
 
-    def note_node_fault(self) -> None:
+    def note_node_failure(self) -> None:
         """Note that a fault of a node begins or ends, by which too few of them may answer."""
         self.has_node_failures = True
-        self.node_fault_at = self._simulation.now
+        self.node_failed_at = self._simulation.now
 
     async def do_node_down(self, place: int) -> None:
         node = self.simulated.nodes[place]
@@ -224,7 +224,7 @@ class NetworkProcess:
         if port is not None:
             async with self._node_locks[place]:
                 await self._call(node.start(port))
-            self.note_node_fault()
+            self.note_node_failure()
         self._simulation.note_failure()
 
     def do_node_lie(self, place: int, words: str) -> None:

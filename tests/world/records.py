@@ -30,7 +30,7 @@ class Ask:
     daemon_at_start: number of the daemon's changes when it began; daemon_at_end: when it ended.
     daemon_age_s: time for which the daemon had run undisturbed when it began.
     index_age_s: time for which the index process had run; 0 if the index has stopped.
-    node_fault_age_s: time since a fault of a node began or ended for the last time.
+    node_failure_age_s: time since a fault of a node began or ended for the last time.
     last_height: height of the P-Chain when the answer came.
     c_chain_height: height at which the next block of the C-Chain verified messages then.
     block_age_s: time from the last block of the P-Chain to the request; negative if one came later.
@@ -54,7 +54,7 @@ class Ask:
     had_daemon: bool = False
     daemon_age_s: float = 0.0
     index_age_s: float = 0.0
-    node_fault_age_s: float = 0.0
+    node_failure_age_s: float = 0.0
     c_chain_height: int = 0
     block_age_s: float = 0.0
     is_of_tx: bool = False

@@ -138,7 +138,7 @@ class Stage:
             self._note_kill(self.daemons[action.daemon])
         result = self._method(action)(*action.arguments)
         if action.name in _NODE_FAILURES:
-            self.network.note_node_fault()
+            self.network.note_node_failure()
         if action.name not in ("ask", "advance"):
             self.simulation.note_failure()
             self.simulation.reach(f"action {action.name}")

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from threading import Event, Thread
 from typing import Any
 
@@ -33,6 +34,8 @@ from warpseal.ops.settings import HealthSettings
 from warpseal.warp.ids import id_text
 
 LIMIT_S = 0.020
+# Six times what a loop of so many steps takes, on a machine where that is longer.
+_STEPS = 100_000
 # Of the turns while a request is answered: a loop that turned without a rest would take most time
 # of the test itself.
 REST_S = 0.001
@@ -151,6 +154,17 @@ def _send(client: socket.socket, request: bytes) -> None:
         client.sendall(request)
 
 
+@cache
+def limit_s() -> float:
+    """Return the longest processor time for which the loop may be held on this machine."""
+    times_s = []
+    for _ in range(5):
+        before = time.process_time()
+        sum(step for step in range(_STEPS))
+        times_s.append(time.process_time() - before)
+    return max(LIMIT_S, 6 * min(times_s))
+
+
 def longest_lag(port: int, lag: Lag, request: bytes, until: bytes = b"") -> tuple[float, bytes]:
     """Return the smallest of ten longest lags, since other work of the machine can only add to one,
     and the reply.
@@ -160,7 +174,7 @@ def longest_lag(port: int, lag: Lag, request: bytes, until: bytes = b"") -> tupl
         with lag.measured():
             response = exchange(port, request, until)
         lags.append(lag.longest_s)
-        if lags[-1] < LIMIT_S:
+        if lags[-1] < limit_s():
             break
     return min(lags), response
 
@@ -238,7 +252,7 @@ def test_no_body_holds_the_event_loop() -> None:
                 longest_s, response = longest_lag(port, lag, post(path, body))
                 assert response.startswith(b"HTTP/1.1 "), (path, name)
                 held[f"{name}, {size} bytes at {path}"] = longest_s
-    assert {name: longest_s for name, longest_s in held.items() if longest_s > LIMIT_S} == {}
+    assert {name: longest_s for name, longest_s in held.items() if longest_s > limit_s()} == {}
 
 
 def test_no_websocket_message_holds_the_event_loop() -> None:
@@ -256,7 +270,7 @@ def test_no_websocket_message_holds_the_event_loop() -> None:
             longest_s, response = longest_lag(port, lag, handshake + frames + end)
             assert response.startswith(b"HTTP/1.1 101"), name
             held[name] = longest_s
-    assert {name: longest_s for name, longest_s in held.items() if longest_s > LIMIT_S} == {}
+    assert {name: longest_s for name, longest_s in held.items() if longest_s > limit_s()} == {}
 
 
 def frame(text: bytes) -> bytes:
@@ -285,7 +299,7 @@ def test_no_header_query_or_chunk_holds_the_event_loop() -> None:
             held[name] = longest_s
             if name == "many parameters":
                 assert b"query: more than 1000 parameters" in response
-    assert {name: longest_s for name, longest_s in held.items() if longest_s > LIMIT_S} == {}
+    assert {name: longest_s for name, longest_s in held.items() if longest_s > limit_s()} == {}
 
 
 @pytest.mark.parametrize("count", [2_000, 20_000])
@@ -313,4 +327,4 @@ async def test_many_node_ids_do_not_hold_the_event_loop(count: int) -> None:
             lag.longest_s = 0.0
     finally:
         gc.enable()
-    assert min(lags) < LIMIT_S
+    assert min(lags) < limit_s()
