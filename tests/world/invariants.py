@@ -250,13 +250,11 @@ def _check_not_blocked(stage: Stage, ask: Ask) -> None:
 def _check_recovery(stage: Stage) -> None:
     """After all faults each message is signed."""
     changed_at = {daemon.letter: daemon.changed_at for daemon in stage.daemons}
-    # Sets come from an index alone, which has stopped.
-    is_stopped = stage.network.has_stopped_index and stage.scenario.setup.set_source == "index"
     for ask in stage.callers.asks:
         is_last = ask.started_at >= stage.stored_at
         is_calm = ask.started_at > stage.simulation.last_failure_at and ask.timeout_s >= 30
         if is_last or (is_calm and ask.started_at > changed_at[ask.daemon] + _CALM_S):
-            is_refused = is_stopped and ask.reply and ask.reply.code == "height_not_indexed"
+            is_refused = stage.has_old_sets and ask.reply and ask.reply.code == "height_not_indexed"
             name = f"ask {ask.number} after recovery"
             require(ask.is_signed or is_refused, f"{name}: {ask.describe()}")
 
