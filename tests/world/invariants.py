@@ -98,6 +98,7 @@ def _check_ending(stage: Stage, ask: Ask) -> None:
     if ask.reply.code == "height_not_indexed":
         # The process that indexes needs the store.
         is_behind = not _is_indexed(ask) or _has_store_failure(stage, ask, _STORE_UP_S)
+        is_behind |= ask.node_failure_age_s < _NODE_FAILURE_S
         require(stage.scenario.setup.set_source == "index" and is_behind, name)
     if ask.reply.code == "signing_blocked":
         require(ask.place in stage.callers.blocked_places, f"{name} without a block")
@@ -155,7 +156,8 @@ def _check_reasons(stage: Stage, ask: Ask) -> None:
         is_blamed = validator["reason"] in _BLAME or "errorCode" in validator
         liars = stage.network.lied.keys() & _indices(stage, ask, validator)
         # To validators that know more blocks than the nodes a weight change is not the latest one.
-        is_late = validator["reason"] == "nonce_mismatch" and stage.network.has_node_failures
+        is_late = ask.is_of_tx and validator["reason"] == "nonce_mismatch"
+        is_late &= stage.network.has_node_failures
         is_true = not is_blamed or liars or is_late or ask.height is not None
         require(is_true, f"ask {ask.number}: an honest validator is blamed: {validator}")
 
@@ -174,8 +176,7 @@ def _is_indexed(ask: Ask) -> bool:
 
     The set of a height that the index lacks comes from the nodes (docs/trust.md).
     """
-    has_time = min(ask.block_age_s, ask.index_age_s) >= _KNOWN_BLOCK_S
-    return has_time and ask.node_failure_age_s >= _NODE_FAILURE_S
+    return min(ask.block_age_s, ask.index_age_s) >= _KNOWN_BLOCK_S
 
 
 def _check_signed(stage: Stage, ask: Ask) -> None:

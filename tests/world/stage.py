@@ -234,7 +234,9 @@ class Stage:
                     async with asyncio.timeout(30):
                         reply = await request("GET", daemon.api_url + "/ready")
                     # An L1 may lack its quorum in the last set that the index has.
-                    is_ready = reply.status == 200 or self.has_old_sets
+                    faults = reply.body.get("faults", [])
+                    has_old_l1 = faults and all(fault.startswith("subnet ") for fault in faults)
+                    is_ready = reply.status == 200 or (self.has_old_sets and has_old_l1)
                     if is_ready and reply.body.get("store", {}).get("up", True):
                         return
                 except (OSError, TimeoutError):
