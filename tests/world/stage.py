@@ -234,8 +234,8 @@ class Stage:
                     async with asyncio.timeout(30):
                         reply = await request("GET", daemon.api_url + "/ready")
                     # An L1 may lack its quorum in the last set that the index has.
-                    faults = reply.body.get("faults", [])
-                    has_old_l1 = faults and all(fault.startswith("subnet ") for fault in faults)
+                    reasons = reply.body.get("faults", [])
+                    has_old_l1 = reasons and all(text.startswith("subnet ") for text in reasons)
                     is_ready = reply.status == 200 or (self.has_old_sets and has_old_l1)
                     if is_ready and reply.body.get("store", {}).get("up", True):
                         return
