@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.node.recorded_node import L1, L1_CHAIN, RecordedNode, build_settings, serve_nodes
@@ -25,6 +26,8 @@ from warpseal.index.index import Index
 from warpseal.index.read_session import ReadSession
 from warpseal.index.settings import IndexSettings
 from warpseal.node.upstream import Upstream, connect_upstream
+from warpseal.resources.chains import PrimaryChain
+from warpseal.resources.progress import ChainProgress, ChainStop
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.errors import NodeUnavailable
 from warpseal.upstream.node import open_session
@@ -60,6 +63,13 @@ class MemoryIndex:
     is_down: bool = False
     reading: int = 0
     converted: tuple[SubnetID, ...] = ()
+    p_chain: ChainProgress = field(
+        default_factory=partial(ChainProgress, chain=PrimaryChain.P.value)
+    )
+
+    def progress(self) -> tuple[ChainProgress, ...]:
+        stopped = ChainProgress(chain=PrimaryChain.X.value, stop=ChainStop("contradiction"))
+        return self.p_chain, stopped
 
     @property
     def validator_sets(self) -> MemoryIndex:
@@ -150,6 +160,21 @@ async def test_both_uses_the_index_and_asks_a_node_only_for_what_it_lacks() -> N
         # A height that the index lacks by little is not proposed yet.
         await services.heights.poll()
         assert services.heights.current() == 6
+
+
+@pytest.mark.parametrize(("source", "height"), [(SetSource.BOTH, 19), (SetSource.INDEX, 18)])
+async def test_a_stalled_index_keeps_no_height_back_where_nodes_have_the_sets(
+    source: SetSource, height: int
+) -> None:
+    async with started(source, {18: members(3)}) as services:
+        assert await services.platform.proposed_height() == 18
+        p_chain = services.index.p_chain
+        for stalled in (
+            replace(p_chain, stop=ChainStop("unknown_type", 19)),
+            replace(p_chain, waiting_since=1),
+        ):
+            services.index.p_chain = stalled
+            assert await services.platform.proposed_height() == height
 
 
 async def test_many_lookups_at_once_wait_for_the_index_and_ask_no_node() -> None:

@@ -23,6 +23,7 @@ from warpseal.node.p_chain import (
     ValidationAt,
 )
 from warpseal.node.platform import PlatformClient
+from warpseal.resources.chains import PrimaryChain
 from warpseal.store.errors import StoreDown
 from warpseal.upstream.agreement import NodeAgreement
 from warpseal.upstream.errors import HeightAhead, NodesDisagree, NodeUnavailable, RpcRefusal
@@ -100,7 +101,8 @@ class IndexedPlatform(PlatformClient):
         """Return the height that nodes propose, or the index's newest one if that is hardly lower.
 
         So requests use heights of which the index has the sets, also in the second in which it
-        reads a new block. A height that the P-Chain cannot have reached since the newest block of
+        reads a new block. With BOTH a stalled index keeps no height back, since only nodes
+        know newer sets. A height that the P-Chain cannot have reached since the newest block of
         the index is a lie: nodes build a block a second at most.
         """
         proposed = await super().proposed_height(origin)
@@ -109,9 +111,14 @@ class IndexedPlatform(PlatformClient):
         if newest is not None and is_far and await self._is_unreachable(proposed):
             return newest
         self._proposed = proposed
-        if newest is None or is_far:
+        needs_nodes = self._source is SetSource.BOTH and self._is_index_stalled()
+        if newest is None or is_far or needs_nodes:
             return proposed
         return min(newest, proposed)
+
+    def _is_index_stalled(self) -> bool:
+        progress = () if self.index is None else self.index.progress()
+        return any(chain.chain == PrimaryChain.P and chain.is_stalled for chain in progress)
 
     async def _is_unreachable(self, height: int) -> bool:
         """Return whether the P-Chain cannot have built a height since the index's last block."""
