@@ -70,7 +70,8 @@ QUORUM: Final = 67
 SEED: Final = 41
 ROUND_TRIP_MS: Final = (30, 250)
 JITTER: Final = 0.05
-# Classes of round trips for the table of validators.
+# The table of validators has a line for each of so many, and for each class of round trips of more.
+MOST_SINGLE: Final = 20
 CLASS_MS: Final = 44
 WEIGHTS: Final = "uniform:500-1500"
 PRIMARY_VALIDATORS: Final = 4
@@ -300,24 +301,37 @@ class Size:
         return figures
 
     def notes(self) -> list[str]:
-        """Return the table of the validators by round trip, a line for each class."""
+        """Return the table of the validators: a line for each, or for each class of many."""
         return [
-            self._class_note(subject, low_ms, min(low_ms + CLASS_MS, ROUND_TRIP_MS[1]))
+            self._validators_note(subject, name, members)
             for subject in self.subjects
             if subject.name != FLOOR
-            for low_ms in range(*ROUND_TRIP_MS, CLASS_MS)
+            for name, members in self._groups()
         ]
 
-    def _class_note(self, subject: Subject, low_ms: int, high_ms: int) -> str:
-        members = {
-            index
-            for index, round_trip_ms in enumerate(self._round_trips_ms)
-            if low_ms <= round_trip_ms < high_ms
-        }
+    def _groups(self) -> list[tuple[str, set[int]]]:
+        if self._count <= MOST_SINGLE:
+            return [
+                (f"validator {index}, round trip of {round_trip_ms:.0f} ms", {index})
+                for index, round_trip_ms in enumerate(self._round_trips_ms)
+            ]
+        groups = []
+        for low_ms in range(*ROUND_TRIP_MS, CLASS_MS):
+            high_ms = min(low_ms + CLASS_MS, ROUND_TRIP_MS[1])
+            members = {
+                index
+                for index, round_trip_ms in enumerate(self._round_trips_ms)
+                if low_ms <= round_trip_ms < high_ms
+            }
+            name = f"round trips of {low_ms} to {high_ms} ms: {len(members)} validators"
+            groups.append((name, members))
+        return groups
+
+    def _validators_note(self, subject: Subject, name: str, members: set[int]) -> str:
         weight = sum(self._weights[index] for index in members)
         text = (
-            f"{subject.name}, {self._count} validators, round trips of {low_ms} to {high_ms} ms:"
-            f" {len(members)} validators, {100 * weight / sum(self._weights):.0f} % of the weight"
+            f"{subject.name}, {self._count} validators, {name},"
+            f" {100 * weight / sum(self._weights):.0f} % of the weight"
         )
         round_trips_ms = [
             round_trip_ms
