@@ -79,6 +79,8 @@ class RpcServer:
         # Base paths of chains that the node does not run.
         self.absent: set[str] = set()
         self.calls: Counter[str] = Counter()
+        # Calls of methods that the node's release no longer has.
+        self.refused: Counter[str] = Counter()
         # By method name; "*" applies to every other method.
         self.outages: dict[str, Outage] = {}
 
@@ -165,8 +167,10 @@ class RpcServer:
         if function[:1].isupper():
             raise RpcError("method must start with a non-uppercase letter")
         methods = self._methods[path]
-        if name in methods and not self._lacks(name):
-            return methods[name]
+        if name in methods:
+            if not self._lacks(name):
+                return methods[name]
+            self.refused[name] += 1
         is_service = any(other.startswith(service + ".") for other in methods)
         raise RpcError(_not_found_text("method" if is_service else "service", name))
 

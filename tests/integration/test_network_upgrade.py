@@ -19,7 +19,7 @@ from tests.eventually import until
 from tests.indexer.indexed import SimulatedNode, indexing, only
 from tests.indexer.replay import ReplayNode, recorded_chains, serving
 from tests.integration import indexed_daemon
-from tests.integration.daemon import build_config, run_daemon
+from tests.integration.daemon import build_config, run_daemon, run_network
 from tests.integration.l1_daemon import L1Daemon, run_l1_daemon, validation_id_of
 from tests.integration.message_verifier import verify_signed_message
 from warpseal.chains.p_blocks import parse_p_genesis
@@ -30,7 +30,7 @@ from warpseal.ops.health.registry import Grade
 from warpseal.protocol.handshake import TESTED_VERSION
 from warpseal.resources.chains import PrimaryChain
 from warpseal.runtime.go_time import rfc3339
-from warpseal.warp.ids import SubnetID, id_text
+from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, id_text
 from warpseal.warp.l1_messages import bootstrap_validation_id
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.plan import L1Plan, Plan
@@ -43,6 +43,7 @@ UPGRADE = "igloo"
 # It accepts no older release from the time of its upgrade on, and lacks the deprecated methods.
 NEXT = Release((1, 16, 0), (1, 15, 0), UPGRADE, (1, 16, 0))
 TESTED = ".".join(map(str, TESTED_VERSION))
+SUBNETS = "platform.getSubnets"
 DAY_S = 86_400
 PLAN = Plan(
     validators=4,
@@ -63,19 +64,21 @@ STOPPED = UNKNOWN.format(58, "a transaction")
 class Upgrade:
     """A network that is upgraded, and what a daemon signs meanwhile.
 
+    messages: messages of the L1; c_messages: those of the C-Chain.
     weight: weight of the first validator of the L1.
     """
 
     network: SimulatedNetwork
     folder: Path
     messages: Iterator[SimMessage]
+    c_messages: Iterator[SimMessage]
     keys: dict[str, Any]
     weight: int = 1_000
 
     @property
     def l1(self) -> SubnetID:
         """The L1 of the network."""
-        return self.network.subnets[-1].subnet_id
+        return self.network.subnets[1].subnet_id
 
     @property
     def time(self) -> str:
@@ -97,13 +100,19 @@ class Upgrade:
             yield running
 
     async def sign(self, running: L1Daemon) -> None:
-        """Assert that a new message is signed, and that of a new transaction of the P-Chain."""
-        message = next(self.messages)
-        reply = await running.daemon.aggregate(message)
-        assert reply.status == 200, reply.body
-        height = self.network.state.heights.current
-        raw = message.unsigned.raw
-        verify_signed_message(self.network, reply.signed, raw, self.l1, 67, height)
+        """Assert that a new message of the L1 is signed, one of the C-Chain, and that of a new
+        transaction of the P-Chain.
+        """
+        for subnet_id, messages in (
+            (self.l1, self.messages),
+            (PRIMARY_NETWORK, self.c_messages),
+        ):
+            message = next(messages)
+            reply = await running.daemon.aggregate(message)
+            assert reply.status == 200, reply.body
+            height = self.network.state.heights.current
+            raw = message.unsigned.raw
+            verify_signed_message(self.network, reply.signed, raw, subnet_id, 67, height)
         self.weight += 1
         first = bootstrap_validation_id(self.l1, 0)
         await running.deliver(self.network.p_chain.set_weight(first, self.weight))
@@ -123,7 +132,14 @@ async def upgrading(folder: Path) -> AsyncIterator[Upgrade]:
             "index-chains": ["p"],
             "health-check-frequency": "0.5s",
         }
-        yield Upgrade(network, folder, iter(network.messages_of(l1)), keys)
+        c_chain = next(chain for chain in network.state.chains.values() if chain.alias == "C")
+        c_messages = [
+            message
+            for message in network.messages_of(PRIMARY_NETWORK)
+            if message.unsigned.source_chain_id == c_chain.chain_id
+        ]
+        l1_messages = network.messages_of(l1)
+        yield Upgrade(network, folder, iter(l1_messages), iter(c_messages), keys)
 
 
 async def degraded(running: L1Daemon) -> list[str]:
@@ -209,7 +225,7 @@ async def test_signing_goes_on_and_what_stops_is_named_before_it_stops(
             await upgrade.sign(running)
             await until(lambda: has_stopped(running))
         used = {method for method in DEPRECATED_METHODS if network.calls[method]}
-        assert used <= {"platform.getSubnets"}
+        assert used == {SUBNETS}
     # The stopped follower, and the transaction that it cannot decode.
     caplog.clear()
 
@@ -282,12 +298,49 @@ async def check_unknown_type(upgrade: Upgrade, running: L1Daemon) -> None:
     await until(is_in_health)
     registration = upgrade.network.p_chain.register(upgrade.l1)
     removal = upgrade.network.p_chain.remove(validation_id_of(registration))
-    await running.expect_error(503, "origin_not_indexed", removal)
+    # The nodes have lost the list of subnets, and name those that have validators.
+    unknown = await running.expect_error(503, "origin_not_indexed", removal)
+    assert unknown.detail["progress"]["initialValidators"] == {"subnetsTried": 1, "subnets": 1}
+    assert sum(node.rpc.refused[SUBNETS] for node in upgrade.network.nodes) >= 1
     proved = await running.daemon.l1_message(removal, registrationTxHash=registration.text)
     running.verify(proved, removal)
     # The transaction itself may have a message, which this version cannot know.
     reply = await running.expect_error(502, "undecodable_transaction", future)
     assert reply.detail["reason"] == "at byte 2: a transaction has the unknown type id 43"
+
+
+async def test_the_origin_of_a_validation_is_found_while_nodes_lose_the_list_of_subnets(
+    tmp_path: Path,
+) -> None:
+    # The first L1 signs for the manager of the other, which only a list of subnets names.
+    l1s = (L1Plan(validators=4), L1Plan(validators=7, manager="l1-0"))
+    async with run_network(Plan(validators=4, l1s=l1s, messages=0, nodes=2)) as network:
+        nodes = [node.uri for node in network.nodes]
+        keys = {"p-chain-api": nodes, "info-api": nodes, "follow-p-chain": False}
+        l1, indices = network.subnets[-1].subnet_id, iter(range(7))
+
+        async def remove(running: L1Daemon) -> None:
+            removal = network.p_chain.remove(bootstrap_validation_id(l1, next(indices)))
+            running.verify(await running.daemon.l1_message(removal), removal)
+
+        def refusals() -> list[int]:
+            return [node.rpc.refused[SUBNETS] for node in network.nodes]
+
+        unlisted = {"subnets_ttl_s": 0.0}
+        async with run_l1_daemon(network, tmp_path / "before", keys, l1=unlisted) as running:
+            await remove(running)
+            assert network.calls[SUBNETS] == 1
+            for place in range(len(network.nodes)):
+                await network.upgrade_node(place, NEXT)
+                await remove(running)
+            assert refusals() == [1, 1]
+            # A node that lacks the method is not asked again for an hour.
+            await remove(running)
+            assert refusals() == [1, 1]
+        # This daemon knows no list of before.
+        async with run_l1_daemon(network, tmp_path / "after", keys) as running:
+            await remove(running)
+        assert refusals() == [2, 2]
 
 
 def of_unknown_type(raw: bytes, place: int) -> bytes:
