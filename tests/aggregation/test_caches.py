@@ -232,6 +232,18 @@ def test_results_stay_within_half_of_the_bound(steps: list[tuple[int, int, int]]
         assert budget.used_bytes == cached.used_bytes
 
 
+def test_results_are_evicted_oldest_first_for_what_has_no_other_room() -> None:
+    budget = SharedByteLimit(10**6)
+    cached = ResultCache(budget, 10**6, 30.0)
+    for message_id in (FIRST, SECOND):
+        cached.put(message_id, SET, signed_result(70), goal(67), 0.0)
+    budget.add(10**6 - cached.used_bytes + 1)
+    assert cached.find(FIRST, SET, goal(67), 0.0) is None
+    assert cached.find(SECOND, SET, goal(67), 0.0) == signed_result(70)
+    budget.add(10**6)
+    assert cached.used_bytes == 0
+
+
 def test_shares_are_evicted_before_results() -> None:
     limit_bytes = 8 * SHARE_COST_BYTES
     budget = SharedByteLimit(limit_bytes)

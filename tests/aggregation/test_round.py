@@ -291,6 +291,20 @@ def test_the_buffer_is_awaited_for_two_seconds() -> None:
     assert driver.completed[goal] == [1]
 
 
+def test_the_buffer_is_awaited_anew_if_the_quorum_was_lost_meanwhile() -> None:
+    driver = RoundDriver([70, 10, 20])
+    goal = driver.join(67, 10)
+    wrong = driver.share(1)
+    driver.round.on_share_added(public_key(1), wrong)
+    assert driver.outcome(goal, 1.0) == "waiting"
+    driver.round.on_share_rejected(public_key(1), wrong)
+    assert driver.outcome(goal, 2.0) == "waiting"
+    driver.find(1)
+    assert driver.outcome(goal, 2.5) == "waiting"
+    assert driver.outcome(goal, 4.49) == "waiting"
+    assert driver.outcome(goal, 4.5) == "complete"
+
+
 def test_a_result_leaves_as_soon_as_the_buffer_is_met() -> None:
     driver = RoundDriver([70, 10, 20])
     goal = driver.join(67, 10)
@@ -507,6 +521,15 @@ def test_inactive_validators_that_weigh_more_than_the_weight_without_a_key_are_n
     assert driver.reasons(goal)["no_bls_key"] == 1
 
 
+def test_a_validator_with_little_balance_that_is_not_in_the_set_hides_no_inactive_one() -> None:
+    driver = RoundDriver([60], keyless=40)
+    goal = driver.join()
+    driver.underfunded = (inactive_validator(7, 40), inactive_validator(8, 30, balance=2_000))
+    assert driver.outcome(goal) == "lost"
+    assert driver.reasons(goal)["inactive"] == 1
+    assert "no_bls_key" not in driver.reasons(goal)
+
+
 def test_a_validator_with_little_balance_that_does_not_sign_is_named_with_its_balance() -> None:
     driver = RoundDriver([60, 40])
     goal = driver.join()
@@ -551,6 +574,7 @@ def test_a_bad_share_is_lost_for_now() -> None:
     assert driver.rejected == [1]
     assert driver.shortfalls[goal].verdict is Verdict.WAIT
     assert driver.reasons(goal) == {"bad_signature": 1}
+    assert driver.shortfalls[goal].cause == "40.0 % of the weight sent a wrong signature"
 
 
 def test_a_malformed_response_is_lost_for_now() -> None:
@@ -570,6 +594,19 @@ def test_a_bad_share_from_the_cache_lets_its_validator_be_asked() -> None:
     driver.sign(2)
     assert driver.outcome(goal, 0.1) == "waiting"
     assert driver.asks[1:] == [(0.1, [1], False)]
+
+
+def test_a_share_that_replaced_a_checked_one_counts_as_unchecked() -> None:
+    driver = RoundDriver([40, 60])
+    driver.join(100)
+    driver.advance(0.0)
+    member, first = driver.node(1).member, driver.share(1)
+    member.share = driver.share(1)
+    goal = driver.join(100)
+    driver.round.shares.accept(SumCheck(goal, [], [], [(member, first)]))
+    assert not member.is_checked
+    driver.round.shares.accept(SumCheck(goal, [], [], [(member, member.share)]))
+    assert member.is_checked
 
 
 def test_a_share_that_another_round_found_bad_is_dropped_and_another_share_is_not() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,19 @@ def test_right_shares_make_a_message_that_others_verify() -> None:
     parsed_message = assert_valid(result.signed_message, MESSAGE.raw, MEMBERS, 90)
     assert parsed_message.signers == tuple(sorted(indices))
     assert_py_ecc_agrees(parsed_message, MEMBERS)
+
+
+async def test_a_check_of_a_small_set_is_short_unless_shares_are_being_summed() -> None:
+    indices, points = shares(4, 2, 3)
+    check = SumCheck(QuorumGoal(67, 0, 9.0, MEMBERS.total_weight), indices, points, ())
+    small = verifier()
+    is_fast = bls.BACKEND != "arkworks"
+    assert small.is_short(check) == is_fast
+    summing = asyncio.create_task(small.sum_ahead(check))
+    await asyncio.sleep(0)
+    assert not small.is_short(check)
+    await summing
+    assert small.is_short(check) == is_fast
 
 
 async def test_shares_that_were_summed_ahead_leave_a_short_check_with_the_same_result() -> None:
