@@ -44,7 +44,7 @@ from warpseal.index.checkpoint import ProgressRow
 from warpseal.index.evm.database import evm_index_url
 from warpseal.index.evm.keys import block_key
 from warpseal.index.evm.reader import EvmIndex
-from warpseal.index.evm.records import IcmOptions
+from warpseal.index.evm.records import IcmBatch, IcmOptions
 from warpseal.runtime.background import BackgroundWork
 from warpseal.store.connection import Connection as StoreConnection
 from warpseal.store.database import Database
@@ -387,12 +387,18 @@ def write_to_b(url: str, *blocks: EvmBlockFacts) -> None:
 
 
 @asynccontextmanager
-async def reading_b(url: str, store: Store) -> AsyncIterator[None]:
-    """Run a reader of the index of B."""
+async def reading_b(
+    url: str, store: Store, leadership: Leadership | None = None
+) -> AsyncIterator[None]:
+    """Run a reader of the index of B, which leads unless a leadership says otherwise."""
     settings = small_settings(url)
     async with EvmIndex(evm_index_url(settings, None, B), settings, lambda: NOW) as index:
         events = IndexEvents(
-            store.events, Leadership(), lambda: {B: index}, NETWORK_ID, BackgroundWork()
+            store.events,
+            leadership or Leadership(),
+            lambda: {B: index},
+            NETWORK_ID,
+            BackgroundWork(),
         )
         reader = asyncio.create_task(events.run())
         try:
@@ -426,6 +432,38 @@ async def test_events_of_a_transaction_are_in_the_order_of_its_logs(
 
         await until(has_begun)
         write_to_b(url, block_of(1, [logs]))
+        assert await until_last(store, len(steps)) == steps
+
+
+async def test_a_reader_that_loses_its_leadership_during_a_read_adds_nothing_until_it_leads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, (logs, steps) = f"sqlite:///{tmp_path}/index.db", nested_logs(1)
+    write_to_b(url, block_of(0, []))
+    leadership, read = Leadership(), EvmIndex.icm_after
+
+    async def read_and_lose(index: EvmIndex, position: int, limit: int) -> IcmBatch:
+        batch = await read(index, position, limit)
+        if batch.occurrences:
+            leadership._lose()
+        return batch
+
+    async with (
+        store_at(f"sqlite:///{tmp_path}/store.db") as store,
+        reading_b(url, store, leadership),
+    ):
+
+        async def has_begun() -> bool:
+            return await store.events.position(id_text(B)) is not None
+
+        await until(has_begun)
+        monkeypatch.setattr(EvmIndex, "icm_after", read_and_lose)
+        write_to_b(url, block_of(1, [logs]))
+        await leadership.wait_until_lost()
+        await asyncio.sleep(0.2)
+        assert await events_in(store) == []
+        monkeypatch.undo()
+        leadership._acquire()
         assert await until_last(store, len(steps)) == steps
 
 

@@ -100,8 +100,12 @@ class IndexEvents:
             if position is None and (position := await self._log.position(source)) is None:
                 # A new chain begins behind the last block that its nodes have, once they say so.
                 progress = await index.progress()
-                has_blocks = progress is not None and progress.height is not None
-                if progress is not None and has_blocks and not progress.is_node_behind:
+                if (
+                    progress is not None
+                    and progress.height is not None
+                    and not progress.is_node_behind
+                    and self._leadership.is_leader
+                ):
                     next_height = (progress.node_height or 0) + 1
                     await self._log.add_from_source(source, None, block_key(next_height) - 1, ())
                 return False
@@ -109,6 +113,10 @@ class IndexEvents:
             if occurrences or upto - position > _MAX_LAG:
                 write = [] if self._plan_tasks is None else [await self._plan_tasks(occurrences)]
                 events = list(map(self._event, occurrences))
+                # A read waits for its database for longer than a lease is valid. Another daemon may
+                # lead by now, and adds these events.
+                if not self._leadership.is_leader:
+                    return False
                 if not await self._log.add_from_source(source, position, upto, events, *write):
                     return True
                 position = upto
