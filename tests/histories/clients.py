@@ -17,6 +17,8 @@ import aiohttp
 from tests.eventually import until
 from tests.histories.deployment import KEY_HEADER, Deployment, Seat
 from tests.histories.operations import (
+    ADMITTED,
+    LOST,
     BlockChange,
     EventRead,
     KeyCreation,
@@ -36,6 +38,7 @@ from warpseal_simnet.values import SimMessage
 
 READERS: Final = 3
 UNITS_PER_MINUTE: Final = 20
+UNITS_PER_DAY: Final = 30
 CHAINS: Final = "/v1/chains?network=another"
 """A path that costs one compute unit. No chain is of this network, so that no index is read."""
 EVENTS: Final = "/v1/events"
@@ -44,9 +47,13 @@ _SIGNING_PAUSE_S: Final = 0.4
 _PROBE_S: Final = 0.15
 _OPERATOR_PAUSE_S: Final = 1.0
 _KEY_PAUSE_S: Final = 0.25
-# Longer than the bound of a block, and than that of a revocation.
-_BLOCKED_S: Final = 4.0
+# Longer than the bound of a block, and long enough that a daemon which loses its store for 11 s has
+# it again.
+_BLOCKED_S: Final = (4.0, 20.0)
+# Longer than the bound of a revocation.
 _REVOKED_S: Final = 14.0
+# Several times until a key with few units has none, and longer than a daemon remembers a key.
+_USES_OF_A_KEY: Final = 60
 
 
 class Clients:
@@ -73,7 +80,7 @@ class Clients:
     async def prepare(self) -> None:
         """Make the key of the clients, and the webhook."""
         deployment = self._deployment
-        deployment.key = await self._create_key("clients", 0)
+        deployment.key = await self._create_key("clients")
         status, reply = await deployment.administrate(
             deployment.seats[0], "POST", WEBHOOKS, {"url": deployment.receiver.url}
         )
@@ -85,8 +92,11 @@ class Clients:
             for seat in self._deployment.seats:
                 tasks.create_task(self._sign_messages(seat))
             tasks.create_task(self._deployment.chain.build_blocks())
-            tasks.create_task(self._block_messages())
-            tasks.create_task(self._use_up_keys())
+            for blocked_s in _BLOCKED_S:
+                tasks.create_task(self._block_messages(blocked_s))
+            tasks.create_task(self._use_up_keys(units_per_minute=UNITS_PER_MINUTE))
+            tasks.create_task(self._use_up_keys(units_per_day=UNITS_PER_DAY))
+            tasks.create_task(self._use_valid_and_unknown_keys())
             tasks.create_task(self._revoke_keys())
         raise AssertionError
 
@@ -164,7 +174,7 @@ class Clients:
         status, body = await self._deployment.call(
             seat, "POST", AGGREGATE_PATH, {"message": message.unsigned.raw.hex()}
         )
-        result = "signed" if status == 200 else body.get("code", "lost")
+        result = "signed" if status == 200 else body.get("code", LOST)
         self._record(
             Signing(
                 process=process,
@@ -176,15 +186,18 @@ class Clients:
         )
         return str(result)
 
-    async def _block_messages(self) -> NoReturn:
-        """Block a message that both daemons have signed, look whether it leaves, and unblock it."""
+    async def _block_messages(self, blocked_s: float) -> NoReturn:
+        """Block a message that both daemons have signed, look whether it leaves, and unblock it.
+
+        blocked_s: time until it is unblocked.
+        """
         while True:
             message = next(self._messages)
             for seat in self._deployment.seats:
                 await self._sign(seat, message)
             blocker = self._random.choice(self._deployment.seats)
             if await self._change_block(blocker, message, is_added=True):
-                end = monotonic() + _BLOCKED_S
+                end = monotonic() + blocked_s
                 while monotonic() < end:
                     await asyncio.gather(
                         *(self._sign(seat, message) for seat in self._deployment.seats)
@@ -217,14 +230,17 @@ class Clients:
         )
         return is_acknowledged
 
-    async def _use_up_keys(self) -> NoReturn:
-        """Use a key with few units on both daemons until it has none, and a new one later."""
-        number = 0
+    async def _use_up_keys(self, **units: int) -> NoReturn:
+        """Use a key with few units on both daemons until it has none, and a new one later.
+
+        units: units of the key, by their name in `KeyCreation`.
+        """
+        number, (limit,) = 0, units
         while True:
             number += 1
-            name = f"limited {number}"
-            text = await self._create_key(name, UNITS_PER_MINUTE)
-            for _ in range(3 * UNITS_PER_MINUTE):
+            name = f"{limit} {number}"
+            text = await self._create_key(name, **units)
+            for _ in range(_USES_OF_A_KEY):
                 await asyncio.gather(
                     *(self._use_key(seat, name, text) for seat in self._deployment.seats)
                 )
@@ -236,7 +252,7 @@ class Clients:
         while True:
             number += 1
             name = f"revoked {number}"
-            text = await self._create_key(name, 0)
+            text = await self._create_key(name)
             for use in range(int(_REVOKED_S / _KEY_PAUSE_S)):
                 if use == 3:
                     await self._revoke_key(name)
@@ -245,20 +261,44 @@ class Clients:
                 )
                 await asyncio.sleep(_KEY_PAUSE_S)
 
+    async def _use_valid_and_unknown_keys(self) -> NoReturn:
+        """Use a key without limits and a key that no store has, and new ones later."""
+        number = 0
+        while True:
+            number += 1
+            valid, unknown = f"valid {number}", f"unknown {number}"
+            texts = {valid: await self._create_key(valid), unknown: self._draw_unknown_key(unknown)}
+            for _ in range(_USES_OF_A_KEY):
+                await asyncio.gather(
+                    *(
+                        self._use_key(seat, name, text)
+                        for seat in self._deployment.seats
+                        for name, text in texts.items()
+                    )
+                )
+                await asyncio.sleep(_KEY_PAUSE_S)
+
     async def _use_key(self, seat: Seat, name: str, text: str) -> None:
+        if seat.url is None:
+            return
         process, begin = seat.process, monotonic()
         status, body = await self._deployment.call(
             seat, "GET", CHAINS, headers={KEY_HEADER: text}, timeout_s=5.0
         )
-        result = "admitted" if status == 200 else body.get("code", "lost")
+        result = ADMITTED if status == 200 else body.get("code", LOST)
         self._record(
             KeyUse(process=process, begin=begin, end=monotonic(), key=name, units=1, result=result)
         )
 
-    async def _create_key(self, name: str, units_per_minute: int) -> str:
+    async def _create_key(
+        self, name: str, *, units_per_minute: int = 0, units_per_day: int = 0
+    ) -> str:
         """Make a key as the command does, beside the daemons; return its text."""
         begin, text = monotonic(), new_key_text()
-        await self._run_command(partial(self._add_key, name, text, units_per_minute))
+        digest = digest_key(text)
+        assert digest is not None
+        key = ApiKey(name, digest, text[-4:], units_per_minute, units_per_day, time())
+        await self._run_command(partial(self._add_key, key))
         self._record(
             KeyCreation(
                 process="command",
@@ -266,14 +306,18 @@ class Clients:
                 end=monotonic(),
                 key=name,
                 units_per_minute=units_per_minute,
+                units_per_day=units_per_day,
             )
         )
         return text
 
-    def _add_key(self, name: str, text: str, units_per_minute: int) -> None:
-        digest = digest_key(text)
-        assert digest is not None
-        key = ApiKey(name, digest, text[-4:], units_per_minute, 0, time())
+    def _draw_unknown_key(self, name: str) -> str:
+        """Return the text of a key that no daemon can know."""
+        now = monotonic()
+        self._record(KeyCreation(process="command", begin=now, end=now, key=name, is_stored=False))
+        return new_key_text()
+
+    def _add_key(self, key: ApiKey) -> None:
         with open_shared(StoreUrl.parse(self._deployment.store_url)) as connection:
             add_key(connection, key)
 

@@ -5,6 +5,7 @@ Only the processes of tests/histories/daemon_process.py import this.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,8 +15,10 @@ from msgspec.structs import replace
 from warpseal.api.http import access, rate_limit
 from warpseal.events import feed, index_events, webhooks
 from warpseal.runtime.retry import Backoff
-from warpseal.store import event_rows, locks, signing_blocks, writer
+from warpseal.store import api_keys, event_rows, locks, signing_blocks, writer
 from warpseal.store import events as store_events
+from warpseal.store.api_key import ApiKey
+from warpseal.store.errors import StoreDown
 
 
 class Defect(Struct, frozen=True):
@@ -192,6 +195,86 @@ def remember_keys(_: str) -> None:
     _set(access, "KEY_TTL_S", 3600.0)
 
 
+def forget_keys(_: str) -> None:
+    """Read a key for each request."""
+    _set(access, "KEY_TTL_S", 0.0)
+
+
+def refuse_keys(_: str) -> None:
+    """Refuse every seventh request with a key."""
+    calls = itertools.count(1)
+
+    async def find_or_refuse(self: access.ApiAccess, digest: bytes) -> ApiKey | None:
+        key = await find(self, digest)
+        return key if next(calls) % 7 else None
+
+    find = access.ApiAccess._find
+    _set(access.ApiAccess, "_find", find_or_refuse)
+
+
+def admit_unknown_keys(_: str) -> None:
+    """Take a key that the store does not have for a key without limits."""
+    find = access.ApiAccess._find
+
+    async def find_or_admit(self: access.ApiAccess, digest: bytes) -> ApiKey | None:
+        return await find(self, digest) or ApiKey("unknown", digest, "", 0, 0, 0.0)
+
+    _set(access.ApiAccess, "_find", find_or_admit)
+
+
+def take_the_store_for_down(_: str) -> None:
+    """Answer every fifth search for a key as if the store were down."""
+    calls = itertools.count(1)
+    find_key = api_keys.ApiKeys.find_key
+
+    async def find_or_fail(self: api_keys.ApiKeys, digest: bytes) -> ApiKey | None:
+        if next(calls) % 5 == 0:
+            raise StoreDown("planted")
+        return await find_key(self, digest)
+
+    _set(api_keys.ApiKeys, "find_key", find_or_fail)
+
+
+def count_no_units_of_a_day(_: str) -> None:
+    """Take a key for one without units of a day."""
+    _change_limits(lambda limits: replace(limits, per_day=0))
+
+
+def halve_units(_: str) -> None:
+    """Admit half of the units of a key."""
+
+    def halve(limits: rate_limit.ComputeUnitLimits) -> rate_limit.ComputeUnitLimits:
+        return rate_limit.ComputeUnitLimits(limits.per_minute // 2, limits.per_day // 2)
+
+    _change_limits(halve)
+
+
+def _change_limits(
+    change: Callable[[rate_limit.ComputeUnitLimits], rate_limit.ComputeUnitLimits],
+) -> None:
+    consume = rate_limit.RateLimiter.consume
+
+    def consume_changed(
+        self: Any, caller: str, limits: Any, units: int, now: float, *, is_trial: bool = False
+    ) -> Any:
+        return consume(self, caller, change(limits), units, now, is_trial=is_trial)
+
+    _set(rate_limit.RateLimiter, "consume", consume_changed)
+
+
+def limit_keys_without_limits(_: str) -> None:
+    """Refuse every seventh request that costs units of a caller without limits."""
+    consume, calls = rate_limit.RateLimiter.consume, itertools.count(1)
+
+    def consume_or_refuse(self: Any, *arguments: Any, **more: Any) -> Any:
+        result = consume(self, *arguments, **more)
+        if result is not None or next(calls) % 7:
+            return result
+        return rate_limit.RateLimitResult(False, 1, 60, 0, 1)
+
+    _set(rate_limit.RateLimiter, "consume", consume_or_refuse)
+
+
 def count_no_units(_: str) -> None:
     """Look at the units of a key without counting."""
     consume = rate_limit.RateLimiter.consume
@@ -242,6 +325,17 @@ DEFECTS: Final[Mapping[str, Defect]] = {
         frozenset({"410 pauses a webhook"}), send_after_410, ("respond with 410",)
     ),
     "revoked-key": Defect(frozenset({"a revoked key is refused"}), remember_keys),
-    "no-limit": Defect(frozenset({"units are limited"}), count_no_units),
+    "forgotten-key": Defect(
+        frozenset({"a daemon remembers a key"}), forget_keys, ("lose link",) * 2
+    ),
+    "refused-key": Defect(frozenset({"a valid key is admitted"}), refuse_keys),
+    "unknown-key": Defect(frozenset({"an unknown key is refused"}), admit_unknown_keys),
+    "undecided-key": Defect(frozenset({"a daemon decides about a key"}), take_the_store_for_down),
+    "no-limit": Defect(
+        frozenset({"units of a minute are limited", "units of a day are limited"}), count_no_units
+    ),
+    "no-day-limit": Defect(frozenset({"units of a day are limited"}), count_no_units_of_a_day),
+    "half-limit": Defect(frozenset({"a key gets its units"}), halve_units),
+    "new-limit": Defect(frozenset({"a key gets its units"}), limit_keys_without_limits),
 }
 """By name."""

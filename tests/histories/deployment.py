@@ -92,7 +92,7 @@ class Seat:
 
     async def end(self, number: signal.Signals) -> None:
         """End the process by a signal, and record its life."""
-        self.url = None
+        self.url, signaled_at = None, monotonic()
         self._signal(number)
         assert self._process is not None
         async with asyncio.timeout(TIMEOUT_S):
@@ -100,7 +100,7 @@ class Seat:
         was_killed = number is signal.SIGKILL
         assert was_killed or code == 0, f"{self.process} ended with {code}"
         self._process = None
-        self._add(Lifetime, self._begin, was_killed=was_killed)
+        self._add(Lifetime, self._begin, signaled_at=signaled_at, was_killed=was_killed)
 
     def pause(self) -> None:
         """Stop the process, which keeps its connections."""

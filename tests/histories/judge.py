@@ -15,8 +15,10 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from tests.histories.operations import (
+    ADMITTED,
     DRIVER,
     GONE,
+    LOST,
     SERVER,
     BlockChange,
     ChainEvent,
@@ -31,6 +33,7 @@ from tests.histories.operations import (
     Operation,
     Signing,
     SourceWrite,
+    UnitLimit,
     WebhookRequest,
 )
 
@@ -40,6 +43,10 @@ REVOCATION_S: Final = 10.0
 """Time after which a revoked key is refused: a daemon remembers for so long what it has read."""
 READ_S: Final = 1.0
 """A read that began before the revocation may end so much later."""
+MEMORY_S: Final = 10.0
+"""A daemon without its store answers for so long by what it has read of a key."""
+STALL_S: Final = 0.5
+"""A daemon takes its store for down after a second without a reply."""
 RECOVERY_S: Final = 6.0
 """Time after a cut until a daemon has its store again: it tries every two seconds."""
 OVERLAP_S: Final = 0.25
@@ -56,6 +63,13 @@ WEBHOOK_JOB: Final = "p-chain"
 """The leader of this job sends webhooks."""
 CHAIN_JOB: Final = "icm"
 """The leader of this job adds the events of chains."""
+
+KEY_REFUSED: Final = "api_key_refused"
+RATE_LIMITED: Final = "rate_limited"
+STORE_DOWN: Final = "store_down"
+SHUTTING_DOWN: Final = "shutting_down"
+_UNDECIDED: Final = {LOST, STORE_DOWN, SHUTTING_DOWN}
+"""Results of requests that say nothing about their key."""
 
 AnyKind = TypeVar("AnyKind", bound=Operation)
 
@@ -118,6 +132,20 @@ class History:
             cut.process == process and cut.begin < end and begin < cut.end + RECOVERY_S
             for cut in self.all(Cut)
         )
+
+    def times_with_store(
+        self, process: str, begin: float, end: float
+    ) -> Iterator[tuple[float, float]]:
+        """Yield the times between two moments in which a daemon has its database, each with its
+        begin and end.
+        """
+        for cut in sorted(self.all(Cut), key=lambda cut: cut.begin):
+            if cut.process == process and begin < cut.end + RECOVERY_S and cut.begin < end:
+                if begin < cut.begin:
+                    yield begin, cut.begin
+                begin = cut.end + RECOVERY_S
+        if begin < end:
+            yield begin, end
 
     def terms(self) -> Iterator[Term]:
         """Yield all terms, without the times in which the process did nothing.
@@ -311,9 +339,11 @@ def judge_leases(history: History) -> Iterator[Violation]:
 
 
 def judge_blocks(history: History) -> Iterator[Violation]:
-    """A blocked message does not leave: at once where it was blocked, elsewhere after two seconds.
+    """A blocked message does not leave: at once where it was blocked and from a daemon that started
+    later, elsewhere after two seconds.
 
-    A daemon that does not reach its store does not learn of a block.
+    A daemon that does not reach its store does not learn of a block; it has two seconds whenever it
+    reaches it.
     """
     for late in _late_signings(history):
         if late.waited_s > late.bound_s:
@@ -322,7 +352,8 @@ def judge_blocks(history: History) -> Iterator[Violation]:
 
 
 def measure_blocks(operations: Sequence[Operation]) -> list[float]:
-    """Return for each block how long after it another daemon still signed, in seconds.
+    """Return for each block how long after it another daemon with its store still signed, in
+    seconds.
 
     A daemon that refused the message at once has no measure.
     """
@@ -336,7 +367,7 @@ def measure_blocks(operations: Sequence[Operation]) -> list[float]:
 class LateSigning(Struct, frozen=True):
     """A message that left a daemon after it was blocked.
 
-    waited_s: time from the block to the request.
+    waited_s: time from the block to the request, or a part of it in which the daemon had its store.
     bound_s: time in which that may happen.
     """
 
@@ -350,20 +381,20 @@ def _late_signings(history: History) -> Iterator[LateSigning]:
     changes = defaultdict(list)
     for change in history.all(BlockChange):
         changes[change.message].append(change)
+    begins = {life.process: life.begin for life in history.all(Lifetime)}
     for signing in history.all(Signing):
         if signing.result != "signed":
             continue
         for block in _blocks_before(changes[signing.message], signing):
-            waited_s = signing.begin - block.end
-            bound_s = 0.0
-            if block.process != signing.process:
-                if history.is_cut(signing.process, block.begin, signing.end):
-                    continue
-                bound_s = BLOCK_S + history.idle_s(
-                    block.end, signing.begin, signing.process, SERVER, DRIVER
-                )
-            if waited_s > 0:
-                yield LateSigning(block, signing, waited_s, bound_s)
+            # A daemon reads the blocks before it signs its first message.
+            is_later = block.end < begins.get(signing.process, block.end)
+            if block.process == signing.process or is_later:
+                if block.end < signing.begin:
+                    yield LateSigning(block, signing, signing.begin - block.end, 0.0)
+                continue
+            for begin, end in history.times_with_store(signing.process, block.end, signing.begin):
+                idle_s = history.idle_s(begin, end, signing.process, SERVER, DRIVER)
+                yield LateSigning(block, signing, end - begin, BLOCK_S + idle_s)
 
 
 def _blocks_before(changes: Sequence[BlockChange], signing: Signing) -> Iterator[BlockChange]:
@@ -465,7 +496,7 @@ def judge_revocations(history: History) -> Iterator[Violation]:
     revocations = {revocation.key: revocation for revocation in history.all(KeyRevocation)}
     for use in history.all(KeyUse):
         revocation = revocations.get(use.key)
-        if revocation is None or use.result != "admitted":
+        if revocation is None or use.result != ADMITTED:
             continue
         waited_s = use.begin - revocation.end
         allowance_s = history.idle_s(revocation.begin, use.begin, use.process, SERVER, DRIVER)
@@ -475,31 +506,102 @@ def judge_revocations(history: History) -> Iterator[Violation]:
 
 
 def judge_limits(history: History) -> Iterator[Violation]:
-    """A process admits at most the units of a minute at once, and as many again in each minute."""
-    limits = {creation.key: creation.units_per_minute for creation in history.all(KeyCreation)}
-    by_caller: dict[tuple[str, str], list[KeyUse]] = defaultdict(list)
-    for use in history.all(KeyUse):
-        if use.result == "admitted" and limits.get(use.key):
-            by_caller[use.process, use.key].append(use)
-    for (_, key), uses in by_caller.items():
-        uses.sort(key=lambda use: use.begin)
-        excess = _first_excess(uses, limits[key])
-        if excess is not None:
-            yield excess
+    """A process admits at most the units of a window at once, and as many again in each window."""
+    for creation, uses in _uses_by_process(history):
+        admitted = [use for use in uses if use.result == ADMITTED]
+        for limit in creation.limits:
+            excess = _first_excess(admitted, limit)
+            if excess is not None:
+                yield excess
 
 
-def _first_excess(uses: Sequence[KeyUse], units_per_minute: int) -> Violation | None:
+def _first_excess(uses: Sequence[KeyUse], limit: UnitLimit) -> Violation | None:
     """Return the first time with more units than a bucket has that begins it full."""
     for place, first in enumerate(uses):
         units, end = 0, first.end
         for last in uses[place:]:
             units += last.units
             end = max(end, last.end)
-            most = units_per_minute * (1 + (end - first.begin) / 60)
-            if units > most + 1:
-                detail = f"{units} units were admitted in a time that has {most:.0f}"
-                return Violation("units are limited", detail, first, last)
+            most = limit.units * (1 + (end - first.begin) / limit.window_s)
+            if units > most:
+                detail = f"{units} units were admitted in a time that has {most:.2f}"
+                return Violation(f"units of a {limit.window} are limited", detail, first, last)
     return None
+
+
+def judge_key_units(history: History) -> Iterator[Violation]:
+    """No process refuses a key for its units before it may have admitted all units of a window.
+
+    A request without a response may have cost its units.
+    """
+    for creation, uses in _uses_by_process(history):
+        units = 0
+        for use in uses:
+            if use.result == RATE_LIMITED and all(
+                units + use.units <= limit.units for limit in creation.limits
+            ):
+                detail = f"{use.process} refuses {use.key} after {units} units"
+                yield Violation("a key gets its units", detail, creation, use)
+            if use.result in (ADMITTED, LOST):
+                units += use.units
+
+
+def judge_admissions(history: History) -> Iterator[Violation]:
+    """A key that the store has is admitted until its revocation, and no other key is."""
+    revocations = {revocation.key: revocation for revocation in history.all(KeyRevocation)}
+    for creation, uses in _uses_by_process(history):
+        revocation = revocations.get(creation.key)
+        rule, right = "an unknown key is refused", {KEY_REFUSED}
+        if creation.is_stored:
+            rule, right = "a valid key is admitted", {ADMITTED, RATE_LIMITED}
+        for use in uses:
+            is_revoked = revocation is not None and use.end >= revocation.begin
+            if use.result not in right | _UNDECIDED and not is_revoked:
+                detail = f"{use.key} gets {use.result} from {use.process}"
+                yield Violation(rule, detail, creation, use)
+
+
+def judge_decisions(history: History) -> Iterator[Violation]:
+    """A daemon decides about each key, unless it ends, or its store is down and it has not read the
+    key within ten seconds.
+    """
+    rule = "a daemon decides about a key"
+    lives = {life.process: life for life in history.all(Lifetime)}
+    for creation, uses in _uses_by_process(history):
+        first: KeyUse | None = None
+        decided: KeyUse | None = None
+        for use in uses:
+            life = lives.get(use.process)
+            is_ending = life is not None and use.end > life.signaled_at
+            idle_s = history.idle_s(use.begin - RECOVERY_S, use.end, use.process, SERVER, DRIVER)
+            may_be_down = idle_s > STALL_S or history.is_cut(use.process, use.begin, use.end)
+            is_excused = is_ending or (use.result != SHUTTING_DOWN and may_be_down)
+            if use.result in _UNDECIDED and not is_excused:
+                detail = f"{use.process} has its store, and {use.key} gets {use.result}"
+                yield Violation(rule, detail, creation, use)
+            if use.result in (STORE_DOWN, LOST) and first and decided and not is_ending:
+                # The daemon has read it at some time from `first` on, and looks at the beginning of
+                # a request whether it remembers it.
+                is_stalled = history.idle_s(use.begin, use.end, use.process, DRIVER) > STALL_S
+                if use.begin + READ_S < first.begin + MEMORY_S and not is_stalled:
+                    detail = f"{use.process} has read {use.key} within {MEMORY_S:g} s"
+                    yield Violation("a daemon remembers a key", detail, decided, use)
+            if use.result == STORE_DOWN:
+                first = decided = None
+            else:
+                first = first or use
+                decided = decided or (None if use.result in _UNDECIDED else use)
+
+
+def _uses_by_process(history: History) -> Iterator[tuple[KeyCreation, Sequence[KeyUse]]]:
+    """Yield what each process is asked with each key, by the time of its beginning."""
+    creations = {creation.key: creation for creation in history.all(KeyCreation)}
+    by_caller: dict[tuple[str, str], list[KeyUse]] = defaultdict(list)
+    for use in history.all(KeyUse):
+        if use.key in creations:
+            by_caller[use.process, use.key].append(use)
+    for (_, name), uses in by_caller.items():
+        yield creations[name], sorted(uses, key=lambda use: use.begin)
 
 
 def _by_reader(history: History) -> dict[str, list[EventRead]]:
@@ -521,4 +623,7 @@ RULES: Final[Sequence[Callable[[History], Iterator[Violation]]]] = (
     judge_webhooks,
     judge_revocations,
     judge_limits,
+    judge_key_units,
+    judge_admissions,
+    judge_decisions,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,11 @@ DRIVER: Final = "driver"
 """The process of the clients."""
 SERVER: Final = "server"
 """The PostgreSQL server in `Idle`: it answered no probe in that time."""
+
+ADMITTED: Final = "admitted"
+"""Result of a request with an API key that a daemon has admitted."""
+LOST: Final = "lost"
+"""Result of a request without a response."""
 
 SENDER: Final = "x-sender"
 """Header of requests to webhooks: the process that sends them."""
@@ -132,17 +137,44 @@ class Cut(Operation, frozen=True, tag="cut"):
 class Lifetime(Operation, frozen=True, tag="lifetime"):
     """The life of a process.
 
+    signaled_at: time of the signal that ended it.
     was_killed: it ended by SIGKILL.
     """
 
+    signaled_at: float
     was_killed: bool = False
 
 
 class KeyCreation(Operation, frozen=True, tag="key"):
-    """A new API key and its compute units in a minute; 0 stands for any number."""
+    """A new API key and its compute units in a minute and in a day; 0 stands for any number.
+
+    is_stored: the store has the key; without that no daemon knows it.
+    """
 
     key: str
-    units_per_minute: int
+    units_per_minute: int = 0
+    units_per_day: int = 0
+    is_stored: bool = True
+
+    @property
+    def limits(self) -> tuple[UnitLimit, ...]:
+        """The limits that the key has."""
+        limits = (
+            UnitLimit("minute", self.units_per_minute, 60.0),
+            UnitLimit("day", self.units_per_day, 86_400.0),
+        )
+        return tuple(limit for limit in limits if limit.units)
+
+
+class UnitLimit(NamedTuple):
+    """Compute units of a key in a window of time.
+
+    window: its name in sentences.
+    """
+
+    window: str
+    units: int
+    window_s: float
 
 
 class KeyRevocation(Operation, frozen=True, tag="revocation"):

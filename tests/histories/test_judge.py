@@ -100,10 +100,13 @@ def idle(process: str, begin: float, end: float) -> Idle:
 
 def kill(process: str, begin: float, end: float) -> Lifetime:
     """Return the life of a process that was killed."""
-    return Lifetime(process=process, begin=begin, end=end, was_killed=True)
+    return Lifetime(process=process, begin=begin, end=end, signaled_at=end, was_killed=True)
 
 
 KEY = KeyCreation(process="command", begin=0, end=0, key="k", units_per_minute=60)
+DAY_KEY = KeyCreation(process="command", begin=0, end=0, key="k", units_per_day=60)
+VALID_KEY = KeyCreation(process="command", begin=0, end=0, key="k")
+UNKNOWN_KEY = KeyCreation(process="command", begin=0, end=0, key="k", is_stored=False)
 REVOCATION = KeyRevocation(process="command", begin=10, end=10, key="k")
 WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
     "an event comes again": (
@@ -185,6 +188,18 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
         "a blocked message does not leave",
         [block(0), block(1, is_added=False), block(2), sign(4.2)],
     ),
+    "a daemon that started later signs": (
+        "a blocked message does not leave",
+        [block(0), kill("b1", 0.2, 9), sign(0.5)],
+    ),
+    "a daemon signs although it has its store again": (
+        "a blocked message does not leave",
+        [block(0), Cut(process="b1", begin=-5, end=1), sign(9.2)],
+    ),
+    "a daemon loses its store long after a block": (
+        "a blocked message does not leave",
+        [block(0), Cut(process="b1", begin=2.2, end=5), sign(4)],
+    ),
     "a stall that was shorter than the wait": (
         "a blocked message does not leave",
         [block(0), idle("b1", 1, 1.5), sign(3)],
@@ -222,10 +237,56 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
         [lead("a1", 0), send(1, at=1), read(1, 0, "x"), read(2, 2, "y")],
     ),
     "a revoked key is admitted": ("a revoked key is refused", [REVOCATION, use(21.2)]),
-    "too many units at once": ("units are limited", [KEY, use(0, units=50), use(1, units=20)]),
+    "too many units at once": (
+        "units of a minute are limited",
+        [KEY, use(0, units=50), use(1, units=20)],
+    ),
     "too many units in two minutes": (
-        "units are limited",
+        "units of a minute are limited",
         [KEY, use(0, units=60), use(60, units=60), use(90, units=40)],
+    ),
+    "one unit too many": (
+        "units of a day are limited",
+        [DAY_KEY, use(0, units=60), use(60)],
+    ),
+    "a key without limits is limited": (
+        "a key gets its units",
+        [VALID_KEY, use(0), use(1, "rate_limited")],
+    ),
+    "a key is limited before it has used its units": (
+        "a key gets its units",
+        [
+            DAY_KEY,
+            idle("b1", -1, 0),
+            use(0, "lost", 8),
+            use(1, units=50),
+            use(2, "rate_limited", 2),
+        ],
+    ),
+    "a valid key is refused": (
+        "a valid key is admitted",
+        [VALID_KEY, use(0), use(1, "api_key_refused")],
+    ),
+    "a key is refused before its revocation": (
+        "a valid key is admitted",
+        [VALID_KEY, use(0), use(9.8, "api_key_refused"), REVOCATION],
+    ),
+    "a key that no store has is admitted": ("an unknown key is refused", [UNKNOWN_KEY, use(0)]),
+    "a daemon takes its store for down": (
+        "a daemon decides about a key",
+        [VALID_KEY, Cut(process="b1", begin=0, end=1), use(7.1, "store_down")],
+    ),
+    "a daemon gives no response": (
+        "a daemon decides about a key",
+        [VALID_KEY, kill("b1", 0, 9), use(2, "lost")],
+    ),
+    "a daemon refuses a key as if it ended": (
+        "a daemon decides about a key",
+        [UNKNOWN_KEY, Cut(process="b1", begin=1, end=3), use(2, "shutting_down")],
+    ),
+    "a daemon forgets a key": (
+        "a daemon remembers a key",
+        [VALID_KEY, Cut(process="b1", begin=1, end=12), use(0), use(8.9, "store_down")],
     ),
 }
 RIGHT: dict[str, Sequence[Operation]] = {
@@ -296,7 +357,13 @@ RIGHT: dict[str, Sequence[Operation]] = {
     "a block that was not confirmed": [block(0, is_acknowledged=False), sign(5)],
     "a daemon that was stalled": [block(0), idle("b1", 1, 2.5), sign(3)],
     "a server that was slow": [block(0), idle(SERVER, 1, 2.5), sign(3)],
-    "a daemon without its store": [block(0), Cut(process="b1", begin=1, end=8), sign(9)],
+    "a daemon without its store": [block(0), Cut(process="b1", begin=1, end=8), sign(16)],
+    "a daemon that loses its store again": [
+        block(0),
+        Cut(process="b1", begin=10, end=11),
+        Cut(process="b1", begin=-5, end=3),
+        sign(19),
+    ],
     "webhooks of two leaders": [
         lead("a1", 0),
         send(1, 2, at=1),
@@ -345,6 +412,37 @@ RIGHT: dict[str, Sequence[Operation]] = {
         send(1, at=5, process="b1"),
     ],
     "a revoked key within ten seconds": [REVOCATION, use(20.0), use(21, "api_key_refused")],
+    "keys of a daemon without its store": [
+        VALID_KEY,
+        Cut(process="b1", begin=1, end=18),
+        use(0),
+        use(9.5),
+        use(9.8, "store_down"),
+        use(12.5, "lost"),
+        use(17.6),
+        use(22.6, "store_down"),
+    ],
+    "an unknown key": [
+        UNKNOWN_KEY,
+        Cut(process="b1", begin=1, end=12),
+        use(0, "api_key_refused"),
+        use(11, "store_down"),
+    ],
+    "keys of a daemon that ends": [
+        VALID_KEY,
+        Lifetime(process="b1", begin=0, end=5, signaled_at=2),
+        use(1.95, "lost"),
+        use(2, "shutting_down"),
+    ],
+    "keys of a daemon that was stopped": [VALID_KEY, idle("b1", 0, 4), use(0.95, "lost")],
+    "units of a day": [
+        DAY_KEY,
+        idle(SERVER, -1, 0),
+        use(0, "lost", 9),
+        use(1, units=50),
+        use(2, "rate_limited", 2),
+        use(3),
+    ],
     "units as they refill": [
         KEY,
         use(0, units=60),
