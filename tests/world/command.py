@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import multiprocessing
 import signal
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.paths import ROOT
+from tests.world import log
 from tests.world.cluster import has_cluster, start_cluster, stop_cluster
 from tests.world.plants import PLANTS
 from tests.world.run import run_scenario
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--plant", choices=sorted(PLANTS), help="fault to plant in the product before the run"
     )
     args = parser.parse_args(arguments)
-    logging.disable()
+    log.watch()
     if args.plant is not None:
         PLANTS[args.plant]()
     # The server ends with the command, however that ends.

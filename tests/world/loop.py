@@ -46,7 +46,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._is_discarded = False
         self._executor: Executor | None = None
         self.signal_handlers: dict[int, tuple[Any, ...]] = {}
-        self.tasks: list[SimulatedTask] = []
+        # Those that are not done, those whose error no code has retrieved, and some others.
+        self._futures: list[asyncio.Future[Any]] = []
+        self._most_futures = 1000
         # Connections by the sockets of clients, which only carry them.
         self._channels: dict[int, Channel] = {}
 
@@ -68,13 +70,31 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Return the callbacks that are ready, for an error text."""
         return ", ".join(map(repr, list(self._ready)[:3]))
 
+    @property
+    def tasks(self) -> list[SimulatedTask]:
+        """Tasks that are not done."""
+        return [
+            future
+            for future in self._futures
+            if isinstance(future, SimulatedTask) and not future.done()
+        ]
+
     def discard(self) -> None:
         """Run nothing more: the process has ended."""
+        self._report_lost_errors()
         self._is_discarded = True
-        self.simulation.remains += [list(self._ready), self.tasks]
+        self.simulation.remains += [list(self._ready), self._futures]
         self._ready.clear()
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def _report_lost_errors(self) -> None:
+        """Note the errors of tasks and futures that no code has retrieved."""
+        for future in self._futures:
+            if _has_lost_error(future):
+                self.call_exception_handler(
+                    {"message": f"an error was lost: {future!r}", "exception": future.exception()}
+                )
 
     def _note_ready(self) -> None:
         if not self._is_noted:
@@ -122,16 +142,24 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         pass
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        future: asyncio.Future[Any] = asyncio.Future(loop=self)
+        self._keep(future)
+        return future
 
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> Any:
         task = SimulatedTask(coro, loop=self, name=name, context=context)
-        self.tasks.append(task)
-        if len(self.tasks) > 1000:
-            self.tasks = [task for task in self.tasks if not task.done()]
+        self._keep(task)
         return task
+
+    def _keep(self, future: asyncio.Future[Any]) -> None:
+        self._futures.append(future)
+        if len(self._futures) > self._most_futures:
+            self._futures = [
+                future for future in self._futures if not future.done() or _has_lost_error(future)
+            ]
+            self._most_futures = 2 * len(self._futures) + 1000
 
     def is_running(self) -> bool:
         return not self._is_discarded
@@ -207,3 +235,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self.simulation.network.listen(
             self.process, protocol_factory, host or "127.0.0.1", port or 0
         )
+
+
+def _has_lost_error(future: asyncio.Future[Any]) -> bool:
+    """Return whether a task or a future has an error that no code has retrieved."""
+    has_error: bool = future._log_traceback
+    return has_error

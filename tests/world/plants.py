@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any, Final
 
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.events.feed import EventFeed
 from warpseal.events.webhooks import WebhookSender
 from warpseal.peers.dial_schedule import DialSchedule
+from warpseal.peers.dialer import Dialer
 from warpseal.protocol.handshake import AdvertisedVersion
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store import writer
@@ -140,6 +142,33 @@ def send_webhooks_after_the_lease() -> None:
     WebhookSender.run = run  # type: ignore[method-assign]
 
 
+def lose_an_error() -> None:
+    """A task that no code awaits ends with an error at each request."""
+    collect = SignatureAggregator._collect
+
+    async def fail() -> None:
+        raise RuntimeError("lost")
+
+    async def collect_beside(self: SignatureAggregator, request: Any, caller: Any) -> Any:
+        task = asyncio.create_task(fail())
+        vars(self).setdefault("lost_tasks", []).append(task)
+        return await collect(self, request, caller)
+
+    SignatureAggregator._collect = collect_beside  # type: ignore[method-assign]
+
+
+def dial_with_an_error() -> None:
+    """Every third dial ends with an internal error, and the next one succeeds."""
+    dial, numbers = Dialer._dial, count()
+
+    async def fail_often(self: Dialer, node_id: Any) -> None:
+        if next(numbers) % 3 == 2:
+            raise RuntimeError("a dial failed")
+        await dial(self, node_id)
+
+    Dialer._dial = fail_often  # type: ignore[method-assign]
+
+
 PLANTS: Final[dict[str, Callable[[], None]]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -154,5 +183,7 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         dial_at_a_whole_token,
         hold_a_lease_without_end,
         send_webhooks_after_the_lease,
+        lose_an_error,
+        dial_with_an_error,
     )
 }

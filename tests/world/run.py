@@ -34,12 +34,19 @@ def run_scenario(scenario: Scenario) -> Outcome:
     the process.
     """
     hook = sys.unraisablehook
-    # The destructors of what killed processes leave raise errors without use.
-    sys.unraisablehook = lambda _: None
+    sys.unraisablehook = _note_ignored
     try:
         return _run(scenario)
     finally:
         sys.unraisablehook = hook
+
+
+def _note_ignored(error: sys.UnraisableHookArgs) -> None:
+    """Note an error of a destructor, unless it belongs to what a killed process left."""
+    simulation = threads.active_simulation()
+    if simulation is not None and simulation.current is not None:
+        fields = {"message": f"ignored in {error.object!r}", "exception": error.exc_value}
+        simulation.unhandled(simulation.current, fields)
 
 
 def _run(scenario: Scenario) -> Outcome:
