@@ -68,6 +68,7 @@ def check(stage: Stage) -> None:
     _check_events(stage)
     _check_webhook(stage)
     _check_rest(stage)
+    _check_announcements(stage)
 
 
 def require(holds: object, text: str) -> None:
@@ -340,6 +341,15 @@ def _check_rest(stage: Stage) -> None:
             is_bounded or process.name == "network",
             f"{process.name} kept {process.backlog_bytes} bytes for one connection",
         )
+
+
+def _check_announcements(stage: Stage) -> None:
+    """What an upgrade stops is named before it stops, and after it; nothing is named too early."""
+    for announcement in stage.announcements.read:
+        missing, early = announcement.find_missing(), announcement.find_too_early()
+        name = f"daemon {announcement.daemon} at {announcement.at_s:.0f} s"
+        require(not missing, f"{name} does not say {missing}, but {announcement.sentences}")
+        require(not early, f"{name} says too early: {early}")
 
 
 def _most_at_once(stage: Stage, letter: str) -> int:

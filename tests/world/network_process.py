@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final
 
 from tests.world.receiver import Receiver
@@ -15,8 +15,9 @@ from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.node_behaviours import NodeBehaviour, parse_node_behaviour
 from warpseal_simnet.plan import L1Plan, Plan
 from warpseal_simnet.rpc import Outage, OutageKind
-from warpseal_simnet.values import ChainKind, SimMessage
-from warpseal_simnet.versions import Release
+from warpseal_simnet.values import ChainKind, SimMessage, SimValidator
+from warpseal_simnet.versions import DEPRECATED_METHODS, Release
+from warpseal_simnet.violations import ViolationKind
 
 _HONEST: Final = NodeBehaviour()
 _NEXT: Final = Release((1, 16, 0), (1, 15, 0), "igloo", (1, 16, 0))
@@ -37,6 +38,10 @@ class NetworkProcess:
     has_stopped_index: whether the index has stopped at a transaction that it does not know.
     has_node_failures: whether too few honest nodes have answered at some time.
     node_failed_at: when a fault of a node began or ended for the last time.
+    third_upgraded_at: when more than a third of the stake ran the next release.
+    nodes_upgraded_at: when all nodes ran it.
+    first_future_height: height of the first transaction that the daemon does not know, 0 without
+        any.
     """
 
     def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
@@ -52,6 +57,9 @@ class NetworkProcess:
         self.has_stopped_index = False
         self.has_node_failures = False
         self.node_failed_at = -math.inf
+        self.third_upgraded_at = math.inf
+        self.nodes_upgraded_at = math.inf
+        self.first_future_height = 0
         self._messages: list[SimMessage]
         self._stopped: set[int] = set()
         # Ports of the nodes that are down.
@@ -168,9 +176,17 @@ class NetworkProcess:
 
     # The upgrade to the next release.
 
+    @property
+    def fork_unix_s(self) -> float | None:
+        """The time of the upgrade; None if none is scheduled."""
+        return self.simulated.state.fork_times.get(_NEXT.upgrade)
+
     def do_schedule_fork(self, seconds: float) -> None:
-        """Let the next release refuse older ones from a time on."""
+        """Let the next release refuse older ones from a time on, which does not change again."""
+        if self.fork_unix_s is not None:
+            return
         self.simulated.state.fork_times[_NEXT.upgrade] = self._process.unix_time() + seconds
+        self._simulation.after(seconds, lambda: self._simulation.reach("upgrade: its time passed"))
         self.disturbed.update(range(len(self.simulated.validators)))
 
     async def do_upgrade_validator(self, index: int) -> None:
@@ -178,15 +194,34 @@ class NetworkProcess:
         if index not in self._stopped and self.simulated.validators[index].release != _NEXT:
             self.disturbed.add(index)
             await self._call(self.simulated.upgrade_validator(index, _NEXT))
+            if 3 * self._upgraded_stake() > self._stake(self.simulated.validators):
+                self.third_upgraded_at = min(self.third_upgraded_at, self._simulation.now)
+
+    def _upgraded_stake(self) -> int:
+        validators = self.simulated.validators
+        return self._stake([node for node in validators if node.release == _NEXT])
+
+    def _stake(self, validators: Iterable[SimValidator]) -> int:
+        node_ids = {validator.node_id for validator in validators}
+        validations = self.simulated.state.validations[PRIMARY_NETWORK]
+        return sum(stake.weight for stake in validations if stake.node_id in node_ids)
 
     async def do_upgrade_node(self, place: int) -> None:
         async with self._node_locks[place]:
             if place not in self._node_ports and self.simulated.nodes[place].release != _NEXT:
                 await self._call(self.simulated.upgrade_node(place, _NEXT))
+                if all(node.release == _NEXT for node in self.simulated.nodes):
+                    self.nodes_upgraded_at = self._simulation.now
 
-    def do_future_transaction(self) -> None:
+    @property
+    def may_have_future_transactions(self) -> bool:
+        """Whether the time of the upgrade has come, if one is scheduled."""
+        return self._process.unix_time() >= (self.fork_unix_s or 0.0)
+
+    def accept_future_transaction(self) -> None:
         """Accept a transaction of a type that the daemon does not know."""
-        self.simulated.p_chain.future()
+        future = self.simulated.p_chain.future()
+        self.first_future_height = self.first_future_height or future.height or 0
         self.has_stopped_index = True
         # From now on no index contradicts the nodes.
         liars = sum(node.behaviour != _HONEST for node in self.simulated.nodes)
@@ -202,7 +237,19 @@ class NetworkProcess:
             await self.do_upgrade_validator(index)
         for place in range(len(self.simulated.nodes)):
             await self.do_upgrade_node(place)
-        self._simulation.reach("the network runs the next release")
+        self._simulation.reach("upgrade: the network runs the next release")
+
+    def count_effects_of_upgrade(self) -> None:
+        """Count what validators and nodes refused to an older version."""
+        counts = {
+            "version refused": self.simulated.violations.by_kind().get(ViolationKind.VERSION, 0),
+            "deprecated method called": sum(
+                self.simulated.calls[method] for method in DEPRECATED_METHODS
+            ),
+            "lost method refused": sum(node.rpc.refused.total() for node in self.simulated.nodes),
+        }
+        for effect, count in counts.items():
+            self._simulation.reached[f"upgrade: {effect}"] += count
 
     # Nodes.
 

@@ -23,6 +23,8 @@ _NODE_LIES: Final = (
 _SET_SOURCES: Final = ("node", "both", "index", "default", "default")
 _ON_DISK: Final = ("fail_disk", "mend_disk", "cut_power")
 _SERVER_SHARE: Final = 0.15
+# Worlds in which an upgrade is the only disturbance, so that all of it can be judged.
+_UPGRADE_SHARE: Final = 0.03
 _OUTAGES: Final = ("http-500", "garbage", "hang", "drop", "no-method", "too-many")
 
 
@@ -121,6 +123,10 @@ def draw_scenario(seed: int, *, has_server: bool) -> Scenario:
         # Requests that begin around a fault meet it.
         asks = [_move(rng, ask, rng.choice(times_s)) for ask in asks]
     groups = [*([ask] for ask in asks), *failures]
+    rng = Random(f"upgrade {seed}")
+    if rng.random() < _UPGRADE_SHARE:
+        setup = setup._replace(l1=setup.l1 or "100/100/100")
+        groups = [*([ask] for ask in asks), *_draw_upgrade(rng, setup)]
     rng = Random(f"server {seed}")
     if has_server and rng.random() < _SERVER_SHARE:
         setup, groups = _share_store(rng, setup, groups)
@@ -438,25 +444,73 @@ def _block_in_flight(rng: Random, setup: Setup, at_s: float) -> list[Action]:
 def _upgrade(rng: Random, setup: Setup, at_s: float) -> list[Action]:
     """Move validators and nodes to the next release one by one, around the time of its upgrade."""
     fork_s = rng.uniform(0, 20)
-    l1_validators = len(setup.l1.split("/")) if setup.l1 else 0
-    actions = [
-        Action(at_s, "schedule_fork", (fork_s,)),
-        *(
-            # Most before the time of the upgrade, some after it.
-            Action(at_s + rng.uniform(0, fork_s + 2), "upgrade_validator", (index,))
-            for index in range(setup.validators + l1_validators)
-        ),
-        *(
-            Action(at_s + rng.uniform(0, fork_s + 2), "upgrade_node", (place,))
-            for place in range(setup.nodes)
-        ),
-    ]
+    # Most before the time of the upgrade, some after it.
+    actions = _move_to_next_release(rng, setup, at_s, fork_s, fork_s + 2)
     if rng.random() < 0.5:
         actions.append(Action(at_s + fork_s + rng.uniform(0, 5), "future_transaction"))
     asks_s = [at_s + rng.uniform(0, fork_s + 10) for _ in range(rng.randint(0, 4))]
     for place, ask_s in enumerate(asks_s):
         actions.append(Action(ask_s, "ask", (40 + place, 0, 0, 30.0, None, "")))
-    return actions
+    return [*actions, *_register(rng, setup, at_s + fork_s + rng.uniform(-5, 10))]
+
+
+def _draw_upgrade(rng: Random, setup: Setup) -> list[list[Action]]:
+    """Return an upgrade that the daemon can learn of before its time, and what callers ask then."""
+    at_s, fork_s = rng.uniform(0, 5), rng.choice((30, 60, 110, 140)) * rng.uniform(0.9, 1.1)
+    actions = _move_to_next_release(rng, setup, at_s, fork_s, min(fork_s, rng.uniform(5, 30)))
+    end_s = fork_s + rng.uniform(0, 5)
+    if rng.random() < 0.8:
+        actions.append(Action(at_s + end_s, "future_transaction"))
+    times_s = [at_s + rng.uniform(0, end_s + 40) for _ in range(rng.randint(2, 6))]
+    groups = [[Action(time_s, "read_announcements")] for time_s in times_s]
+    for place in range(rng.randint(1, 5)):
+        ask_s = at_s + rng.uniform(0, end_s + 40)
+        groups.append([Action(ask_s, "ask", (40 + place, 0, 0, 30.0, None, ""))])
+    for _ in range(rng.randint(2, 6)):
+        change = rng.choice((_register, _weigh, _register_and_remove))
+        groups.append(change(rng, setup, at_s + rng.uniform(0, end_s + 30)))
+    if rng.random() < 0.5:
+        groups.append(_restart(rng, setup, at_s + rng.uniform(0, end_s + 20)))
+    return [actions, *groups]
+
+
+def _move_to_next_release(
+    rng: Random, setup: Setup, at_s: float, fork_s: float, moved_s: float
+) -> list[Action]:
+    """Schedule an upgrade, and move validators and nodes to its release until another time."""
+    l1_validators = len(setup.l1.split("/")) if setup.l1 else 0
+    return [
+        Action(at_s, "schedule_fork", (fork_s,)),
+        *(
+            Action(at_s + rng.uniform(0, moved_s), "upgrade_validator", (index,))
+            for index in range(setup.validators + l1_validators)
+        ),
+        *(
+            Action(at_s + rng.uniform(0, moved_s), "upgrade_node", (place,))
+            for place in range(setup.nodes)
+        ),
+    ]
+
+
+def _weigh(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Change a weight of the L1, and ask for the message of that."""
+    return [
+        Action(at_s, "change_weight", (rng.randrange(8), rng.choice((1, 500, 5_000)))),
+        *(
+            Action(at_s + rng.uniform(0, 20), "ask_tx", (place, 30.0))
+            for place in range(rng.randint(1, 3))
+        ),
+    ]
+
+
+def _register_and_remove(rng: Random, setup: Setup, at_s: float) -> list[Action]:
+    """Remove a validator before the follower has its registration, whose origin is searched for."""
+    return [
+        Action(at_s, "register", (1,)),
+        Action(at_s, "change_weight", (-1, 0)),
+        Action(at_s + rng.uniform(0, 0.1), "ask_tx", (0, 10.0)),
+        Action(at_s + 20.0, "ask_tx", (rng.randrange(3), 30.0)),
+    ]
 
 
 def _register(rng: Random, setup: Setup, at_s: float) -> list[Action]:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tests.world.announcements import STOP_S, Announcements
 from tests.world.callers import Callers
 from tests.world.cluster import running_cluster
 from tests.world.daemon import SimulatedDaemon
@@ -48,6 +49,7 @@ class Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="world-", dir=_memory_folder()))
         self.network = NetworkProcess(simulation, scenario)
         self.callers = Callers(simulation, self.network)
+        self.announcements = Announcements(simulation, self.network, scenario.setup)
         self.daemons = [
             SimulatedDaemon(simulation, scenario.setup, self.network, self.folder, place)
             for place in range(scenario.setup.daemons)
@@ -105,6 +107,9 @@ class Stage:
         # Before the messages are signed again, which would give the same signatures.
         self.stored_at, self.stored = self.simulation.now, self._stored_signatures()
         await self._until_rest()
+        if self.network.fork_unix_s is not None or self.network.has_stopped_index:
+            await self.announcements.read_at_rest(self.daemons)
+            self.network.count_effects_of_upgrade()
         self.simulation.note("rest")
         for task in endless:
             task.cancel()
@@ -139,7 +144,7 @@ class Stage:
         result = self._method(action)(*action.arguments)
         if action.name in _NODE_FAILURES:
             self.network.note_node_failure()
-        if action.name not in ("ask", "advance"):
+        if action.name not in ("ask", "advance", "read_announcements"):
             self.simulation.note_failure()
             self.simulation.reach(f"action {action.name}")
         if isinstance(result, Coroutine):
@@ -153,6 +158,20 @@ class Stage:
         owner = next(part for part in (daemon, self.network, self) if hasattr(part, name))
         method: Callable[..., Any] = getattr(owner, name)
         return method
+
+    async def do_read_announcements(self) -> None:
+        """Read what the daemons say of an upgrade."""
+        if not self.network.has_stopped_index:
+            await self.announcements.read_before(self.daemons)
+
+    async def do_future_transaction(self) -> None:
+        """Accept a transaction of a new type, and read before and after what the daemons say."""
+        if not self.network.may_have_future_transactions:
+            return
+        await self.do_read_announcements()
+        self.network.accept_future_transaction()
+        await asyncio.sleep(STOP_S)
+        await self.announcements.read_after(self.daemons)
 
     async def do_server_away(self, seconds: float) -> None:
         """Let the server of the store end all connections and take none for a while."""
