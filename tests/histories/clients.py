@@ -43,6 +43,7 @@ CHAINS: Final = "/v1/chains?network=another"
 """A path that costs one compute unit. No chain is of this network, so that no index is read."""
 EVENTS: Final = "/v1/events"
 WEBHOOKS: Final = "/v1/webhooks"
+_SIGNATURE_DIGITS: Final = 12
 _SIGNING_PAUSE_S: Final = 0.4
 _PROBE_S: Final = 0.15
 _OPERATOR_PAUSE_S: Final = 1.0
@@ -170,21 +171,26 @@ class Clients:
             await asyncio.sleep(self._random.uniform(0.0, 2 * _SIGNING_PAUSE_S))
 
     async def _sign(self, seat: Seat, message: SimMessage) -> str:
-        process, begin = seat.process, monotonic()
-        status, body = await self._deployment.call(
-            seat, "POST", AGGREGATE_PATH, {"message": message.unsigned.raw.hex()}
-        )
-        result = "signed" if status == 200 else body.get("code", LOST)
-        self._record(
-            Signing(
-                process=process,
-                begin=begin,
-                end=monotonic(),
-                message=id_text(message.unsigned.id),
-                result=result,
+        process, begin, result, signature = seat.process, monotonic(), LOST, ""
+        try:
+            status, body = await self._deployment.call(
+                seat, "POST", AGGREGATE_PATH, {"message": message.unsigned.raw.hex()}
             )
-        )
-        return str(result)
+            result = "signed" if status == 200 else body.get("code", LOST)
+            signature = body.get("signed-message", "")[-_SIGNATURE_DIGITS:]
+        finally:
+            # A request that is cancelled may have led to a signature.
+            self._record(
+                Signing(
+                    process=process,
+                    begin=begin,
+                    end=monotonic(),
+                    message=id_text(message.unsigned.id),
+                    result=result,
+                    signature=signature,
+                )
+            )
+        return result
 
     async def _block_messages(self, blocked_s: float) -> NoReturn:
         """Block a message that both daemons have signed, look whether it leaves, and unblock it.

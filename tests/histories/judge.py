@@ -64,6 +64,7 @@ WEBHOOK_JOB: Final = "p-chain"
 CHAIN_JOB: Final = "icm"
 """The leader of this job adds the events of chains."""
 
+BLOCKED: Final = "signing_blocked"
 KEY_REFUSED: Final = "api_key_refused"
 RATE_LIMITED: Final = "rate_limited"
 STORE_DOWN: Final = "store_down"
@@ -209,22 +210,30 @@ def judge_order(history: History) -> Iterator[Violation]:
 
 
 def judge_doubles(history: History) -> Iterator[Violation]:
-    """A message that one request has signed has one event.
+    """A message has at most one event for each signature.
 
-    Two requests may lead to two signatures, if daemons do not know of each other's.
+    Two requests may lead to two signatures, if daemons do not know of each other's. A request
+    without a signature in its response may have led to one as well; one of a message that the
+    daemon has refused to sign before, because it is blocked, has not.
     """
-    requests = defaultdict(list)
+    signatures: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for signing in history.all(Signing):
-        requests[signing.message].append(signing)
-    numbers: dict[str, dict[int, EventRead]] = defaultdict(dict)
+        signature: tuple[str, ...] = (signing.process, str(signing.begin))
+        if signing.signature:
+            signature = (signing.signature,)
+        elif signing.result == BLOCKED:
+            signature = (signing.process, BLOCKED)
+        signatures[signing.message].add(signature)
+    parts: dict[str, dict[int, EventRead]] = defaultdict(dict)
     for part in history.all(EventRead):
-        if len(requests[part.message]) == 1:
-            numbers[part.message].setdefault(part.number, part)
-    for message, parts in numbers.items():
-        if len(parts) > 1:
-            detail = f"{message} was signed once and has several events"
-            first, second, *_ = parts.values()
-            yield Violation("each event is there once", detail, first, second)
+        if part.message in signatures:
+            parts[part.message].setdefault(part.number, part)
+    for message, by_number in parts.items():
+        most = len(signatures[message])
+        if len(by_number) > most:
+            detail = f"{message} has {len(by_number)} events and at most {most} signatures"
+            *_, before, last = by_number.values()
+            yield Violation("each event is there once", detail, before, last)
 
 
 def judge_losses(history: History) -> Iterator[Violation]:

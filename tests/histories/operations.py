@@ -44,10 +44,12 @@ class Signing(Operation, frozen=True, tag="signing"):
     """A request for the signature of a message.
 
     result: `signed`, the code of the refusal, or `lost` without a response.
+    signature: the end of the aggregate signature, if it is signed.
     """
 
     message: str
     result: str
+    signature: str = ""
 
 
 class BlockChange(Operation, frozen=True, tag="block"):

@@ -124,6 +124,26 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
         "each event is there once",
         [sign(0), read(1, 1, "x", message="m"), read(2, 1, "y", message="m")],
     ),
+    "a signature that two requests get was added twice": (
+        "each event is there once",
+        [
+            sign(0, signature="s"),
+            sign(1, process="a1", signature="s"),
+            read(1, 2, "x", message="m"),
+            read(2, 2, "y", message="m"),
+        ],
+    ),
+    "a message that is blocked has more events": (
+        "each event is there once",
+        [
+            sign(0, signature="s"),
+            sign(1, "signing_blocked"),
+            sign(2, "signing_blocked"),
+            read(1, 2, "x", message="m"),
+            read(2, 2, "y", message="m"),
+            read(3, 2, "z", message="m"),
+        ],
+    ),
     "a signature has no event": (
         "no event is lost",
         [read(1, 0), sign(1), kill("b1", 0, 2), read(2, 9, "x")],
@@ -321,10 +341,18 @@ RIGHT: dict[str, Sequence[Operation]] = {
         add(None, 5, 12.1),
     ],
     "a message that two requests sign": [
-        sign(0),
-        sign(1, process="a1"),
+        sign(0, signature="s"),
+        sign(1, process="a1", signature="t"),
         read(1, 2, "x", message="m"),
         read(2, 2, "y", message="m"),
+    ],
+    "a message with a request that was lost": [
+        sign(0, signature="s"),
+        sign(1, "lost", process="a1"),
+        sign(2, "signing_blocked", process="a1"),
+        read(1, 2, "x", message="m"),
+        read(2, 2, "y", message="m"),
+        read(3, 2, "z", message="m"),
     ],
     "a reader that came later": [sign(0), read(1, 5), read(2, 6, "x")],
     "a refused message has no event": [sign(0, "quorum_timeout"), read(1, -1)],
