@@ -110,10 +110,10 @@ class Seat:
         """Let a process go on."""
         self._signal(signal.SIGCONT)
 
-    def cut(self) -> None:
-        """Lose all bytes between the daemon and the database."""
+    def cut(self, *, requests: bool = True, replies: bool = True) -> None:
+        """Lose all bytes between the daemon and the database, or those of one direction."""
         self._cut_at = monotonic()
-        self.link.cut()
+        self.link.cut(requests=requests, replies=replies)
 
     def heal(self) -> None:
         """Break all connections to the database; new ones work."""

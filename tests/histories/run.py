@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -50,9 +51,15 @@ class Judgement(Struct, frozen=True):
     block_waits_s: Sequence[float]
 
 
-async def lose_link(_: Deployment, seat: Seat, random: Random) -> None:
-    """Lose all bytes to the database for longer or shorter than a lease is valid."""
-    seat.cut()
+async def lose_link(
+    _: Deployment, seat: Seat, random: Random, *, requests: bool = True, replies: bool = True
+) -> None:
+    """Lose all bytes between the daemon and the database for longer or shorter than a lease is
+    valid.
+
+    requests, replies: directions whose bytes are lost.
+    """
+    seat.cut(requests=requests, replies=replies)
     await asyncio.sleep(random.uniform(6.5, 11.0))
     seat.heal()
 
@@ -115,6 +122,8 @@ async def respond_with_410(deployment: Deployment, _: Seat, random: Random) -> N
 
 DISTURBANCES: Final[Mapping[str, Disturb]] = {
     "lose link": lose_link,
+    "lose requests": partial(lose_link, replies=False),
+    "lose replies": partial(lose_link, requests=False),
     "reset link": reset_link,
     "kill": kill,
     "restart": restart,
