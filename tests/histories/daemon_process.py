@@ -1,8 +1,7 @@
 """A daemon's process that states when it leads, what it adds of a chain's index, and when its event
 loop was idle. Its clock of the day is wrong, and it has the defects that a run plants.
 
-`python -m tests.histories.daemon_process OPTIONS serve --config FILE` sets the clock before it
-imports the program, which takes `time.time` as a default, and runs the command itself.
+`python -m tests.histories.daemon_process OPTIONS serve --config FILE` runs the command itself.
 """
 
 from __future__ import annotations
@@ -17,32 +16,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from tests.histories.clock import install_clock
 from tests.histories.operations import SENDER, Leadership, SourceWrite
 from tests.histories.recorder import Recorder
 
-_MAX_SKEW_S: Final = 40.0
-_STEP_S: Final = 5.0
 _STATEMENTS: Final = {"acquired leadership": True, "lost leadership": False}
 
 Serve = Callable[..., Coroutine[Any, Any, None]]
-
-
-def install_clock(random: Random) -> None:
-    """Make the clock of the day wrong, by another time every five seconds.
-
-    Validators refuse a peer whose clock is a minute wrong: the skew is at most 40 seconds.
-    """
-    monotonic, begin = time.monotonic, time.time() - time.monotonic()
-    skews: dict[int, float] = {}
-
-    def skewed_time() -> float:
-        now = monotonic()
-        step = int(now / _STEP_S)
-        if step not in skews:
-            skews[step] = random.uniform(-_MAX_SKEW_S, _MAX_SKEW_S)
-        return begin + now + skews[step]
-
-    time.time = skewed_time
 
 
 class LeadershipHandler(logging.Handler):
@@ -128,7 +108,7 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
     install_clock(Random(args.seed))
-    # Behind the clock, as the text above says.
+    # Behind the clock, as its text says.
     from tests.histories.defects import DEFECTS
     from warpseal.cli.main import main as run_command
     from warpseal.daemon import app

@@ -259,7 +259,7 @@ async def run_deployment(
 ) -> AsyncIterator[Deployment]:
     """Run two daemons; the history is in `folder`.
 
-    random_of_clients: draws what the clients and the receiver do.
+    random_of_clients: draws what the clients and the receiver do, and the clock of the index.
     """
     store_url = server.create_database()
     recorder = Recorder(folder / "clients.jsonl")
@@ -276,7 +276,12 @@ async def run_deployment(
         index_url = server.create_database()
         stack.callback(server.drop_database, index_url)
         await stack.enter_async_context(
-            run_indexer(network, folder / "indexer", chain.config(index_url))
+            run_indexer(
+                network,
+                folder / "indexer",
+                chain.config(index_url),
+                random_of_clients.getrandbits(32),
+            )
         )
         seats = []
         socket = Path(parse_qs(urlsplit(store_url).query)["host"][0]) / ".s.PGSQL.5432"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Any, Final, NoReturn
 
+from tests import paths
 from tests.chains.evm.icm_logs import PRECOMPILE, Message
 from tests.histories.operations import DRIVER, ChainEvent, Operation
 from tests.indexer.evm_chains import Log, MadeUpChain, Tx
 from tests.indexer.evm_node import EvmReplayNode, serving_evm
 from tests.integration.daemon import write_config_file
-from tests.integration.process import start_command
 from warpseal.store.values import EventType
 from warpseal.warp.ids import ChainID, id_text
 from warpseal_simnet.network import SimulatedNetwork
@@ -112,10 +113,27 @@ class MessageChain:
 
 @asynccontextmanager
 async def run_indexer(
-    network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any]
+    network: SimulatedNetwork, folder: Path, keys: Mapping[str, Any], seed: int
 ) -> AsyncIterator[None]:
-    """Run the index process, which both daemons share and nothing disturbs but their server."""
+    """Run the index process, which both daemons share and nothing disturbs but their server.
+
+    seed: draws how wrong its clock is.
+    """
     config = write_config_file(network, folder, keys)
-    async with start_command("index", "run", "--config", config) as command:
+    with (folder / "indexer.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.histories.index_process", str(seed)),
+            *("index", "run", "--config", str(config)),
+            cwd=paths.ROOT,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
         yield
-        assert not command.exit_code.done(), "".join(command.stderr)
+        assert process.returncode is None, f"see {folder}/indexer.log"
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
