@@ -48,9 +48,13 @@ _SIGNING_PAUSE_S: Final = 0.4
 _PROBE_S: Final = 0.15
 _OPERATOR_PAUSE_S: Final = 1.0
 _KEY_PAUSE_S: Final = 0.25
-# Longer than the bound of a block, and long enough that a daemon which loses its store for 11 s has
-# it again.
-_BLOCKED_S: Final = (4.0, 20.0)
+# Longer than the bound of a block.
+_BLOCKED_S: Final = 4.0
+# A daemon that loses its store for 11 s when the message is blocked has it again. Whenever that is,
+# a block begins meanwhile.
+_LONG_BLOCKED_S: Final = 20.0
+_LONG_BLOCKS: Final = 4
+_PROBES_OF_A_BLOCK: Final = 30
 # Longer than the bound of a revocation.
 _REVOKED_S: Final = 14.0
 # Several times until a key with few units has none, and longer than a daemon remembers a key.
@@ -93,8 +97,10 @@ class Clients:
             for seat in self._deployment.seats:
                 tasks.create_task(self._sign_messages(seat))
             tasks.create_task(self._deployment.chain.build_blocks())
-            for blocked_s in _BLOCKED_S:
-                tasks.create_task(self._block_messages(blocked_s))
+            tasks.create_task(self._block_messages(_BLOCKED_S))
+            for number in range(_LONG_BLOCKS):
+                delay_s = number * _LONG_BLOCKED_S / _LONG_BLOCKS
+                tasks.create_task(self._block_messages(_LONG_BLOCKED_S, delay_s))
             tasks.create_task(self._use_up_keys(units_per_minute=UNITS_PER_MINUTE))
             tasks.create_task(self._use_up_keys(units_per_day=UNITS_PER_DAY))
             tasks.create_task(self._use_valid_and_unknown_keys())
@@ -171,6 +177,8 @@ class Clients:
             await asyncio.sleep(self._random.uniform(0.0, 2 * _SIGNING_PAUSE_S))
 
     async def _sign(self, seat: Seat, message: SimMessage) -> str:
+        if seat.url is None:
+            return LOST
         process, begin, result, signature = seat.process, monotonic(), LOST, ""
         try:
             status, body = await self._deployment.call(
@@ -192,23 +200,27 @@ class Clients:
             )
         return result
 
-    async def _block_messages(self, blocked_s: float) -> NoReturn:
+    async def _block_messages(self, blocked_s: float, delay_s: float = 0.0) -> NoReturn:
         """Block a message that both daemons have signed, look whether it leaves, and unblock it.
 
         blocked_s: time until it is unblocked.
+        delay_s: time until the first message.
         """
+        await asyncio.sleep(delay_s)
         while True:
             message = next(self._messages)
             for seat in self._deployment.seats:
                 await self._sign(seat, message)
-            blocker = self._random.choice(self._deployment.seats)
+            seats = self._deployment.seats
+            # Without its store a daemon refuses the block.
+            blocker = self._random.choice([seat for seat in seats if not seat.is_cut] or seats)
             if await self._change_block(blocker, message, is_added=True):
                 end = monotonic() + blocked_s
                 while monotonic() < end:
                     await asyncio.gather(
                         *(self._sign(seat, message) for seat in self._deployment.seats)
                     )
-                    await asyncio.sleep(_PROBE_S)
+                    await asyncio.sleep(blocked_s / _PROBES_OF_A_BLOCK)
             await self._change_block(blocker, message, is_added=False)
             await asyncio.sleep(_PROBE_S)
 

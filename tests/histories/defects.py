@@ -106,6 +106,30 @@ def read_blocks_late(_: str) -> None:
     _set(signing_blocks, "POLL_S", 60.0)
 
 
+def miss_blocks_of_an_outage(_: str) -> None:
+    """Take in no signing block that was made while the store was down."""
+    load = signing_blocks.SigningBlocks.load
+    missed = set[tuple[str, str]]()
+    was_down = False
+
+    async def load_rest(self: signing_blocks.SigningBlocks) -> Any:
+        nonlocal was_down
+        before = set(self._blocks or ())
+        try:
+            blocks = await load(self)
+        except StoreDown:
+            was_down = True
+            raise
+        subjects = self._blocks or {}
+        if was_down:
+            missed.update(subjects.keys() - before)
+            was_down = False
+        self._blocks = {name: block for name, block in subjects.items() if name not in missed}
+        return blocks
+
+    _set(signing_blocks.SigningBlocks, "load", load_rest)
+
+
 def send_for_ever(_: str) -> None:
     """Send to webhooks on when another process leads."""
     _lead_always(webhooks.WebhookSender)
@@ -313,6 +337,12 @@ DEFECTS: Final[Mapping[str, Defect]] = {
         ("lose link",) * 3,
     ),
     "late-block": Defect(frozenset({"a blocked message does not leave"}), read_blocks_late),
+    # Each outage is followed by a time in which the daemon has its store again.
+    "missed-block": Defect(
+        frozenset({"a blocked message does not leave"}),
+        miss_blocks_of_an_outage,
+        ("lose link", *("fail receiver",) * 5) * 2,
+    ),
     "webhook-leader": Defect(
         frozenset({"one leader sends webhooks"}), send_for_ever, ("lose link",)
     ),

@@ -66,6 +66,11 @@ class Seat:
         """The name of the process that runs, or ran last."""
         return f"{self.name}{len(self.statements)}"
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether bytes between the daemon and the database are lost."""
+        return self._cut_at is not None
+
     async def start(self) -> None:
         """Start a process, and return when it listens."""
         folder = self._config.parent
