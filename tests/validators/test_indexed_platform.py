@@ -177,6 +177,16 @@ async def test_a_stalled_index_keeps_no_height_back_where_nodes_have_the_sets(
             assert await services.platform.proposed_height() == height
 
 
+async def test_no_request_waits_for_a_set_that_a_stalled_index_lacks() -> None:
+    async with started(SetSource.INDEX, {18: members(3)}) as services:
+        await services.heights.poll()
+        stop = ChainStop("unknown_type", 19)
+        services.index.p_chain = replace(services.index.p_chain, stop=stop)
+        with pytest.raises(HeightNotIndexed, match="height 19"):
+            async with asyncio.timeout(indexed_platform._WAIT_S / 2):
+                await services.set_of(19)
+
+
 async def test_many_lookups_at_once_wait_for_the_index_and_ask_no_node() -> None:
     async with started(SetSource.BOTH, {5: members(3)}, {SET: made_up_set(4)}) as services:
         subnets = [SubnetID(number.to_bytes(32)) for number in range(200)]

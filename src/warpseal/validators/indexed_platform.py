@@ -254,7 +254,8 @@ class IndexedPlatform(PlatformClient):
     async def _await_set(self, subnet_id: SubnetID, height: int) -> Members:
         """Return a set once the index has it.
 
-        Raises HeightAhead beyond the tip, HeightNotIndexed if it takes long.
+        Raises HeightAhead beyond the tip, HeightNotIndexed if it takes long, and at once if the
+        index has stalled.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _WAIT_S
@@ -264,7 +265,8 @@ class IndexedPlatform(PlatformClient):
             tip = max(newest or 0, self._proposed)
             if height > tip:
                 raise HeightAhead(0, "the index does not have the height yet", height, tip)
-            if (newest is not None and height <= newest) or loop.time() >= deadline:
+            is_over = loop.time() >= deadline or self._is_index_stalled()
+            if (newest is not None and height <= newest) or is_over:
                 members = await self._indexed_set(subnet_id, height)
                 if members is None:
                     raise HeightNotIndexed(height, oldest, newest)
