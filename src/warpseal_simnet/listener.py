@@ -123,6 +123,7 @@ class PeerConnection(asyncio.Protocol):
         self._listener.opened(self)
         self._loop = asyncio.get_running_loop()
         if self._is_mute:
+            self._listener.context.responder.lies["mute"] += 1
             return
         self._read_timer = self._loop.call_later(
             self._settings.upgrade_timeout_s, self._upgrade_timed_out

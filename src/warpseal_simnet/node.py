@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +24,7 @@ from warpseal_simnet.node_behaviours import (
     with_proposervm_lies,
 )
 from warpseal_simnet.platform import Platform
-from warpseal_simnet.rpc import RpcServer
+from warpseal_simnet.rpc import Method, Params, RpcError, RpcServer
 from warpseal_simnet.sent_shares import SentShares
 from warpseal_simnet.settings import NodeSettings
 from warpseal_simnet.state import SimState, StateAt
@@ -30,7 +32,10 @@ from warpseal_simnet.values import ChainKind, SimChain
 from warpseal_simnet.versions import lacks
 from warpseal_simnet.violations import Violations
 
+Lies = Callable[[Mapping[str, Method], Callable[[], NodeBehaviour]], dict[str, Method]]
+
 _SHUTDOWN_TIMEOUT_S: Final = 1.0
+_HONEST: Final = NodeBehaviour()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +59,24 @@ class SimNode:
         # The number of blocks by which the node's own chain is behind the tip.
         self.lag = 0
         self.behaviour = NodeBehaviour()
+        # Replies that were not the honest ones.
+        self.lies: Counter[NodeBehaviour] = Counter()
+        # Replies of an earlier state.
+        self.late_replies = 0
         self.release = view.settings.release
         self.rpc = RpcServer(
             node_id_text(identity.identity.node_id),
             lambda method: lacks(self.release.version, method),
         )
         info = Info(view.state, view.settings, identity, view.listed_nodes, lambda: self.release)
-        self.rpc.serve(("/ext/info",), with_info_lies(info.methods(), lambda: self.behaviour))
+        self.rpc.serve(("/ext/info",), self._with(with_info_lies, info.methods()))
         sources = (
             Platform(view.state, self._current_state),
             Blocks(self._current_state),
             Balances(self._current_state),
         )
         platform = {name: method for source in sources for name, method in source.methods().items()}
-        self.rpc.serve(("/ext/P", "/ext/bc/P"), with_lies(platform, lambda: self.behaviour))
+        self.rpc.serve(("/ext/P", "/ext/bc/P"), self._with(with_lies, platform))
         for chain in view.state.chains.values():
             self._serve_chain(chain)
         self._runner: web.AppRunner | None = None
@@ -79,7 +88,23 @@ class SimNode:
         """The base URL of the node."""
         return f"http://{LOOPBACK}:{self.port}"
 
+    def _with(self, lies: Lies, methods: Mapping[str, Method]) -> dict[str, Method]:
+        """Return the calls of a node that lies as its behaviour says, and count its lies."""
+        lying = lies(methods, lambda: self.behaviour)
+
+        def counted(name: str) -> Method:
+            def reply_to(params: Params) -> Any:
+                reply = lying[name](params)
+                if self.behaviour != _HONEST and _differs(reply, methods[name], params):
+                    self.lies[self.behaviour] += 1
+                return reply
+
+            return reply_to
+
+        return {name: counted(name) for name in lying}
+
     def _current_state(self) -> StateAt:
+        self.late_replies += self.lag > 0
         return StateAt(self._view.state, self._view.state.heights.current - self.lag)
 
     def _serve_chain(self, chain: SimChain) -> None:
@@ -88,7 +113,7 @@ class SimNode:
             proposervm = proposervm_methods(
                 self._view.state.proposervm[chain.chain_id], self._current_state
             )
-            lying = with_proposervm_lies(proposervm, lambda: self.behaviour)
+            lying = self._with(with_proposervm_lies, proposervm)
             self.rpc.serve(tuple(f"{path}/proposervm" for path in paths), lying)
         if chain.kind is ChainKind.X:
             self.rpc.serve(
@@ -161,3 +186,12 @@ class SimNode:
 
     async def _sent_shares(self, _request: web.Request) -> web.StreamResponse:
         return web.json_response(self._view.sent_shares.as_json())
+
+
+def _differs(reply: Any, method: Method, params: Params) -> bool:
+    """Return whether a reply is another one than an honest node's."""
+    try:
+        honest = method(params)
+    except RpcError:
+        return True
+    return bool(reply != (json.loads(honest) if isinstance(honest, bytes) else honest))

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from warpseal.warp.codec import MalformedMessage
-from warpseal.warp.ids import P_CHAIN, ChainID, NodeID, SubnetID, ValidationID
+from warpseal.warp.ids import P_CHAIN, PRIMARY_NETWORK, ChainID, NodeID, SubnetID, ValidationID
 from warpseal.warp.l1_messages import L1ValidatorWeight, PChainOwner, RegisterL1Validator
 from warpseal.warp.message import AddressedCall
 from warpseal_simnet import l1_transactions as l1
@@ -191,6 +191,24 @@ class PChain:
             lambda: self._executor.check_exists(validation),
             lambda: disable(validation),
         )
+        return self._do(step, later)
+
+    def delegate(self, node_id: NodeID, weight: int, *, later: bool = False) -> Transaction:
+        """Stake with a validator of the Primary Network, whose weight grows by it.
+
+        weight: the stake, nAVAX.
+        """
+        validation = self._state.validation_of(PRIMARY_NETWORK, node_id)
+        start_s, asset_id = self._state.next_time, self._state.ledger.asset_id
+
+        def check() -> None:
+            require(validation.present, "the node does not validate the Primary Network")
+
+        def apply() -> None:
+            validation.weight += weight
+
+        draft = tx_builder.delegate(node_id, weight, start_s, asset_id)
+        step = _Step(Transaction(draft.kind, lambda: draft), check, apply)
         return self._do(step, later)
 
     def base(self, *, later: bool = False) -> Transaction:

@@ -114,6 +114,7 @@ class PeerSession:
         self._transport.write(self._own_handshake(), reliable=True)
         self._transport.later(self._context.settings.ping_interval_s, self._tick)
         if self._validator.behaviour.flood_per_s:
+            self._context.responder.lies["flood"] += 1
             self._transport.later(_FLOOD_TICK_S, self._flood)
 
     def feed(self, data: bytes) -> bool:
@@ -199,6 +200,8 @@ class PeerSession:
         lost = self._validator.behaviour.lost_pongs
         if not lost or self._context.rng.random() >= lost:
             self._transport.write(_PONG)
+        else:
+            self._context.responder.lies["lost-pongs"] += 1
 
     def _pong(self) -> None:
         if not self._ping_is_out:

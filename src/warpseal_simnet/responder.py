@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Final
 
@@ -51,21 +53,28 @@ class WireReply:
 
 @dataclass(frozen=True, slots=True)
 class Responder:
-    """Makes the replies of all validators of a network."""
+    """Makes the replies of all validators of a network.
+
+    lies: the replies that were not an honest validator's, by the word of the behaviour.
+    """
 
     state: SimState
     signer: ShareSigner
     rng: Random
+    lies: Counter[str] = field(default_factory=Counter)
 
     def delay_s(self, validator: SimValidator) -> float:
         """Return the delay of this reply in seconds."""
         shortest, longest = validator.behaviour.delay_s
+        if longest:
+            self.lies["slow"] += 1
         return shortest if shortest == longest else self.rng.uniform(shortest, longest)
 
     def replies_to(self, request: ReceivedRequest) -> Iterator[WireReply]:
         """Yield the replies of a validator in order; none if it is silent."""
         behaviour = request.validator.behaviour
         if behaviour.silent:
+            self.lies["silent"] += 1
             return
         honest = self._honest_reply(request)
         counts = request.validator.counts
@@ -73,6 +82,12 @@ class Responder:
             counts.refusals += 1
         else:
             counts.shares += 1
+        if behaviour.reply is not ReplyKind.HONEST:
+            self.lies[behaviour.reply] += 1
+        if behaviour.second is not None:
+            self.lies[f"twice={behaviour.second}"] += 1
+        if behaviour.copies > 1:
+            self.lies["duplicate"] += 1
         for reply in (behaviour.reply, behaviour.second):
             if reply is not None:
                 wire_reply = self._make_reply(reply, request, honest)
@@ -82,8 +97,10 @@ class Responder:
     def _honest_reply(self, request: ReceivedRequest) -> bytes | Refusal:
         behaviour = request.validator.behaviour
         if behaviour.refusal is not None:
+            self.lies["refuse"] += 1
             return behaviour.refusal
         if behaviour.signs_after_s and self._is_too_early(request):
+            self.lies["after"] += 1
             return _NOT_YET_P if request.chain.kind is ChainKind.P else _NOT_YET_EVM
         return self.signer.respond(request.validator, request.chain, request.signature_request)
 
@@ -166,6 +183,7 @@ def _response(request: ReceivedRequest, app_bytes: bytes) -> bytes:
     return encode(p2p.Message(app_response=response))
 
 
+@cache
 def _bomb() -> bytes:
     packed = Compressor(declares_size=False).compress(bytes(_BOMB_BYTES))
     return framed(p2p.Message(compressed_zstd=packed).SerializeToString())

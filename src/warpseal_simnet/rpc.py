@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from random import Random
 from typing import Any, Final
 
 from aiohttp import web
@@ -60,10 +61,15 @@ class OutageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A failure of some calls, and a delay of their responses in seconds."""
+    """A failure of some calls, and a delay of their responses in seconds.
+
+    kind: None for the honest response.
+    tail_s: mean of what is drawn for each response in addition to its delay.
+    """
 
     kind: OutageKind | None = None
     delay_s: float = 0.0
+    tail_s: float = 0.0
     retry_after_s: int | None = None
 
 
@@ -83,6 +89,9 @@ class RpcServer:
         self.refused: Counter[str] = Counter()
         # By method name; "*" applies to every other method.
         self.outages: dict[str, Outage] = {}
+        # Responses that failed or were late, by the kind of the outage.
+        self.failures: Counter[str] = Counter()
+        self._random = Random(node_id)
 
     def serve(self, paths: tuple[str, ...], methods: Mapping[str, Method]) -> None:
         """Serve methods under each of `paths`."""
@@ -178,7 +187,9 @@ class RpcServer:
         outage = self.outages.get(method) or self.outages.get("*")
         if outage is None:
             return None
-        await asyncio.sleep(outage.delay_s)
+        self.failures[outage.kind or "late"] += 1
+        tail_s = self._random.expovariate(1 / outage.tail_s) if outage.tail_s else 0.0
+        await asyncio.sleep(outage.delay_s + tail_s)
         match outage.kind:
             case OutageKind.HTTP_500:
                 return web.Response(status=500, text="internal server error")

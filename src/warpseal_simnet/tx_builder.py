@@ -24,6 +24,7 @@ FEE_NAVAX: Final = 10_000
 _TYPES: Final = {
     "CreateChainTx": 15,
     "CreateSubnetTx": 16,
+    "AddPermissionlessDelegatorTx": 26,
     "BaseTx": 34,
     "ConvertSubnetToL1Tx": 35,
     "RegisterL1ValidatorTx": 36,
@@ -74,7 +75,7 @@ class TxDraft:
     """The content of a transaction without its inputs and outputs.
 
     body: the bytes behind the base.
-    funded_navax: balances that the transaction gives to L1 validators.
+    funded_navax: balances that the transaction gives to L1 validators, or its stake.
     authorisation_signatures: the number of signatures in the credential behind the input's
         credential; None if there is no such credential.
     """
@@ -218,6 +219,18 @@ def disable(validation_id: ValidationID) -> TxDraft:
     return TxDraft(
         "DisableL1ValidatorTx", validation_id + _authorisation(0), authorisation_signatures=0
     )
+
+
+def delegate(node_id: NodeID, weight: int, time_unix_s: int, asset_id: bytes) -> TxDraft:
+    """Return a stake with a validator of the Primary Network.
+
+    weight: the stake, nAVAX; time_unix_s: the start of the stake, which lasts a year.
+    """
+    end_unix_s = time_unix_s + 365 * 86_400
+    terms = node_id + pack_u64(time_unix_s) + pack_u64(end_unix_s) + pack_u64(weight) + bytes(32)
+    stake = pack_u32(1) + asset_id + _output(weight)
+    body = terms + stake + pack_u32(_OWNERS) + _ONE_OWNER
+    return TxDraft("AddPermissionlessDelegatorTx", body, weight)
 
 
 def base() -> TxDraft:

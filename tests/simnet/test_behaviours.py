@@ -163,6 +163,16 @@ def test_a_bomb_is_small_and_inflates_beyond_the_limit() -> None:
         frames.decode(body)
 
 
+def test_replies_that_are_not_honest_are_counted_by_their_word() -> None:
+    network, line = behaving("wrong+twice=garbage+slow=1s")
+    lies = network.context.responder.lies
+    assert not lies
+    line.transport.timers.clear()
+    assert ask(line, request(evm_message(network))) == []
+    line.transport.fire()
+    assert lies == {"wrong": 1, "twice=garbage": 1, "slow": 1}
+
+
 def test_lost_pongs_are_not_sent() -> None:
     network, line = behaving("lost-pongs=1")
     line.send(p2p.Message(ping=p2p.Ping()))

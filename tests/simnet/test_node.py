@@ -284,6 +284,17 @@ async def test_a_node_can_fail_and_its_calls_are_counted() -> None:
         first.rpc.outages.clear()
         assert await call(first.uri, "/ext/info", "info.getNetworkID") == {"networkID": "88888"}
         assert network.calls == {"platform.getHeight": 2, "info.getNetworkID": 4}
+        assert first.rpc.failures == {"http-500": 1, "drop": 1, "garbage": 1, "hang": 1}
+
+
+async def test_a_node_can_answer_honestly_and_late() -> None:
+    async with SimulatedNetwork(Plan(validators=2, messages=0)) as network:
+        node = network.nodes[0]
+        node.rpc.outages["*"] = Outage(None, delay_s=0.2, tail_s=0.01)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call(node.uri, "/ext/P", "platform.getHeight"), 0.1)
+        assert await call(node.uri, "/ext/P", "platform.getHeight") == {"height": "20"}
+        assert node.rpc.failures == {"late": 2}
 
 
 async def test_a_validating_node_does_not_list_itself_as_peer() -> None:

@@ -114,3 +114,13 @@ def test_a_rule_that_is_not_understood_is_refused(text: str) -> None:
 def test_a_rule_about_a_node_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidPlan):
         build_state(Plan(validators=1, l1s=(), node_rules=(parse_node_rule("1:foreign-sets"),)))
+
+
+async def test_replies_that_differ_from_an_honest_nodes_are_counted() -> None:
+    async with SimulatedNetwork(PLAN) as network:
+        node = network.nodes[0]
+        await said(network, 0, "getHeight")
+        node.behaviour = behaviour = parse_node_behaviour("forged-height=1000")
+        await said(network, 0, "getHeight")
+        await said(network, 0, "getTimestamp")
+        assert node.lies == {behaviour: 1}

@@ -10,7 +10,8 @@ import pytest
 
 from tests.simnet.client import call
 from tests.simnet.sessions import NOW, Clock, small_network
-from warpseal.chains.p_txs import parse_p_tx
+from warpseal.chains.p_blocks import parse_p_block
+from warpseal.chains.p_txs import AddPermissionlessDelegatorTx, parse_p_tx
 from warpseal.messages.attestation import derive_attestation
 from warpseal.warp.ids import PRIMARY_NETWORK, SubnetID, ValidationID, id_text
 from warpseal.warp.justification import L1ValidatorRegistrationJustification
@@ -124,6 +125,20 @@ def test_a_removed_node_can_register_only_under_a_new_validation_id(
     assert first != second
     assert network.state.validation(first) is None
     assert network.state.validation_of(l1_of(network), network.validators[5].node_id).id == second
+
+
+def test_a_stake_adds_to_the_weight_of_a_validator(network: SimulatedNetwork) -> None:
+    validator, state = network.validators[1], network.state
+    before = {entry.node_id: entry.weight for entry in state.current_set(PRIMARY_NETWORK)}
+    network.p_chain.delegate(validator.node_id, 25)
+    height = network.p_chain.height
+    after = {entry.node_id: entry.weight for entry in state.current_set(PRIMARY_NETWORK)}
+    assert after == before | {validator.node_id: before[validator.node_id] + 25}
+    assert state.set_at(PRIMARY_NETWORK, height - 1) != state.set_at(PRIMARY_NETWORK, height)
+    (transaction,) = parse_p_block(network.p_chain.block(height)).txs
+    assert isinstance(transaction.unsigned, AddPermissionlessDelegatorTx)
+    assert transaction.unsigned.validator.validator.node_id == validator.node_id
+    assert transaction.unsigned.stake[0].output.amount == 25
 
 
 def test_disabling_makes_inactive_and_funding_active_again(network: SimulatedNetwork) -> None:

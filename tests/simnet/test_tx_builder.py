@@ -113,6 +113,7 @@ def network_with_every_transaction() -> SimulatedNetwork:
     chain.disable(validation_id)
     chain.remove(validation_id)
     chain.convert(subnets[4], weights=(5, 6))
+    chain.delegate(network.validators[0].node_id, 25_000_000_000)
     chain.base()
     network.advance(3)
     return network
@@ -156,14 +157,15 @@ def test_blocks_contain_the_accepted_transactions() -> None:
     network = network_with_every_transaction()
     read = {tx.id: tx for tx in transactions_of(network)}
     kinds = [tx.kind for tx in network.p_chain.transactions]
-    assert set(kinds) == {*vectors()} & {*kinds}
-    assert kinds[-7:] == [
+    assert {*kinds} <= {*vectors(), "AddPermissionlessDelegatorTx"}
+    assert kinds[-8:] == [
         "RegisterL1ValidatorTx",
         "SetL1ValidatorWeightTx",
         "IncreaseL1ValidatorBalanceTx",
         "DisableL1ValidatorTx",
         "SetL1ValidatorWeightTx",
         "ConvertSubnetToL1Tx",
+        "AddPermissionlessDelegatorTx",
         "BaseTx",
     ]
     for tx in network.p_chain.transactions:
