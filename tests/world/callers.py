@@ -11,6 +11,7 @@ from tests.world.daemon import TOKEN, SimulatedDaemon
 from tests.world.http_client import HttpReply, listen, request
 from tests.world.network_process import NetworkProcess
 from tests.world.records import Ask, Block, Ending, Reader
+from tests.world.scenario import FIRST_HEIGHT
 from tests.world.simulation import Simulation
 
 AGGREGATE_PATH: Final = "/v1/signatureAggregator/fuji/aggregateSignatures"
@@ -100,6 +101,8 @@ class Callers:
     ) -> None:
         """Send a request, and record its answer."""
         self.asks.append(ask)
+        epoch_height = self._network.c_chain_height()
+        members = self._network.members(ask.message)
         ask.daemon_at_start = daemon.changes
         ask.daemon_age_s = self._simulation.now - daemon.changed_at
         ask.index_age_s = 0.0 if self._network.has_stopped_index else daemon.index_age_s
@@ -124,6 +127,12 @@ class Callers:
             ask.last_height = self._network.simulated.state.heights.current
             ask.c_chain_height = self._network.c_chain_height()
             ask.block_age_s = ask.started_at - self._network.last_block_at
+            if ask.c_chain_height != epoch_height:
+                self._simulation.reach("an epoch ended during a request")
+            if self._network.members(ask.message) != members:
+                self._simulation.reach("a set changed during a request")
+            elif members != self._network.members(ask.message, FIRST_HEIGHT):
+                self._simulation.reach("a set had changed before a request")
             self._simulation.note(f"ask {ask.number} of message {ask.place}: {ask.describe()}")
 
     # The operator.

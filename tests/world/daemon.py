@@ -59,6 +59,7 @@ class SimulatedDaemon:
         self._network = network
         self._folder = folder / _LETTERS[place]
         self.letter = _LETTERS[place]
+        self._machine = f"machine {self.letter}"
         self.process: Process | None = None
         self.ready = asyncio.Event()
         self.api_url = ""
@@ -75,10 +76,13 @@ class SimulatedDaemon:
         self._clock_offset_s = 0.0
         self._index: IndexProcess | None = None
         if setup.set_source:
-            self._index = IndexProcess(simulation, self._build_config)
+            self._index = IndexProcess(simulation, self._machine, self._build_config)
         self._disk = SimulatedDisk(self._folder) if setup.has_disk else None
         if self._disk is not None:
             self._disk.__enter__()
+        # The kind of operations that fail, and the number of those that did.
+        self._disk_failure = ""
+        self._disk_failures = 0
 
     @property
     def is_alive(self) -> bool:
@@ -129,6 +133,8 @@ class SimulatedDaemon:
 
     def do_start(self) -> None:
         if self.is_alive:
+            # One that is stopping is started by its supervisor when it has ended.
+            self._is_wanted = True
             return
         setup, simulation = self._setup, self._simulation
         self._starts += 1
@@ -138,7 +144,9 @@ class SimulatedDaemon:
         self.is_stopping = False
         self.ready.clear()
         self._on_change()
-        self.process = process = simulation.process(f"daemon {self.letter}{self._starts}")
+        self.process = process = simulation.process(
+            f"daemon {self.letter}{self._starts}", self._machine
+        )
         process.clock_offset_s = self._clock_offset_s
         process.thread_delay_s = setup.thread_ms / 1000
 
@@ -198,6 +206,7 @@ class SimulatedDaemon:
     def do_kill(self) -> None:
         if self.process is not None and self.process.is_alive:
             self._on_change()
+            self._simulation.reach("killed" if self.ready.is_set() else "killed during a start")
             self._is_wanted = False
             self.ready.clear()
             if self._disk is not None:
@@ -207,6 +216,8 @@ class SimulatedDaemon:
     def do_terminate(self) -> None:
         if self.process is not None and self.process.is_alive:
             self._on_change()
+            is_starting = not self.ready.is_set() and not self.is_stopping
+            self._simulation.reach("stopped during a start" if is_starting else "stopped")
             self.is_stopping = True
             self._is_wanted = False
             self.process.signal(signal.SIGTERM)
@@ -233,15 +244,25 @@ class SimulatedDaemon:
             return
         error = errno.ENOSPC if kind == "full" else errno.EIO
         operation = Operation.WRITE if kind == "full" else Operation(kind)
+        self._count_disk_failures()
+        self._disk_failure = kind
         self._disk.fail(operation, at, error, times)
         self.store_failures.append((self._simulation.now, math.inf))
 
     def do_mend_disk(self) -> None:
+        self._count_disk_failures()
         if self._disk is not None and self.is_alive:
             self._disk.restart()
         self.store_failures = [
             (start, min(end, self._simulation.now)) for start, end in self.store_failures
         ]
+
+    def _count_disk_failures(self) -> None:
+        """Count the operations that have failed since the last time."""
+        if self._disk is not None and self._disk.failures > self._disk_failures:
+            count = self._disk.failures - self._disk_failures
+            self._simulation.reach(f"disk: {self._disk_failure} failed", count)
+            self._disk_failures = self._disk.failures
 
     def do_set_clock(self, offset_s: float) -> None:
         self._clock_offset_s = offset_s
@@ -277,16 +298,17 @@ class SimulatedDaemon:
 
     async def do_cut_server(self, seconds: float) -> None:
         """Cut the link to the server of the store; its connections end after some seconds."""
-        process = self.process
         links = self._links_to(ADDRESS[1])
         for link in links:
             link.is_cut = True
         began_at = self._simulation.now
         self.store_failures.append((began_at, began_at + seconds))
         await asyncio.sleep(min(seconds, CONNECTION_LIFE_S))
-        if seconds > CONNECTION_LIFE_S and process is not None:
+        if seconds > CONNECTION_LIFE_S:
             assert self._simulation.server is not None
-            self._simulation.server.break_connections(process)
+            for process in self._simulation.processes:
+                if process.machine == self._machine:
+                    self._simulation.server.break_connections(process)
             await asyncio.sleep(seconds - CONNECTION_LIFE_S)
         self._mend(links)
         self._simulation.note_failure()

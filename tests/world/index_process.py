@@ -14,12 +14,16 @@ from warpseal.ops.logs.loggers import DaemonLoggers
 class IndexProcess:
     """The index process, which its supervisor starts again.
 
+    machine: name of the machine, whose links it shares with the daemon.
     build_config: returns the configuration that it shares with the daemon.
     started_at: when it started for the last time.
     """
 
-    def __init__(self, simulation: Simulation, build_config: Callable[[], Config]) -> None:
+    def __init__(
+        self, simulation: Simulation, machine: str, build_config: Callable[[], Config]
+    ) -> None:
         self._simulation = simulation
+        self._machine = machine
         self._build_config = build_config
         self._process: Process | None = None
         self._starts = 0
@@ -36,7 +40,7 @@ class IndexProcess:
             return
         self._starts += 1
         self.started_at = self._simulation.now
-        self._process = process = self._simulation.process(f"index {self._starts}")
+        self._process = process = self._simulation.process(f"index {self._starts}", self._machine)
         process.start(self._run())
 
     def kill(self) -> None:

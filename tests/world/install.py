@@ -42,6 +42,7 @@ _REAL_EXIT: Final = os._exit
 _MOST_RESULTS: Final = 100_000
 _WORKS: Final = count()
 _WORK_S: Final = 0.0005
+_LOOPBACK: Final = "127.0.0.1"
 _REAL_GETPID: Final = os.getpid
 _THREADING: Final = SimpleNamespace(
     **{
@@ -104,6 +105,7 @@ def install() -> None:
         if name.split(".")[0] == "warpseal":
             _replace_classes(module)
     _order_connections()
+    _replace_reservations()
     _remember_signatures()
     connections.install()
     leases.watch()
@@ -134,6 +136,20 @@ def _order_connections() -> None:
     PeerConnection.__hash__ = key  # type: ignore[assignment, method-assign]
     listener.PeerConnection.__hash__ = place  # type: ignore[assignment, method-assign]
     HttpToolsProtocol.__hash__ = place  # type: ignore[assignment, method-assign]
+
+
+def _replace_reservations() -> None:
+    """Let validators and nodes reserve ports of the world instead of those of the system."""
+    from warpseal_simnet import listener, network, node
+
+    for module in (listener, network, node):
+        module.reserve_port = _reserve_port  # type: ignore[attr-defined]
+
+
+def _reserve_port(port: int) -> ServerSocket:
+    simulation = threads.active_simulation()
+    assert simulation is not None
+    return ServerSocket((_LOOPBACK, port or simulation.network.free_port()))
 
 
 def _remember_signatures() -> None:

@@ -134,7 +134,7 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
     for validator in detail["validators"]:
         # In the set inactive validators are weight without keys and nodes. One that was funded
         # since stays that.
-        if validator["reason"] == "no_bls_key" and stage.simulation.reached["action set_balance"]:
+        if validator["reason"] == "no_bls_key" and stage.network.has_keyless_weight:
             continue
         if not stage.network.disturbed & _indices(stage, ask, validator):
             willing += int(validator["weight"])

@@ -1,7 +1,7 @@
 """The network of the world: connections between processes in place of TCP.
 
 Bytes arrive in order, after a drawn delay, in the pieces in which they were sent or in smaller
-ones. A link is one process and one address; it can be slow, cut, or half open.
+ones. A link is one machine and one address; it can be slow, cut, or half open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WINDOW_BYTES: Final = 256 * 1024
 
 
 class Link:
-    """The way from a process to an address and back.
+    """The way from a machine to an address and back.
 
     delay_s: shortest time of one way; jitter_s: mean of what is drawn in addition.
     is_cut: bytes wait, and connections are not made, until it is whole again.
@@ -52,7 +52,7 @@ class Network:
 
     def link(self, process: Process, address: Address) -> Link:
         """Return the link from a process to an address."""
-        key = process.name, address
+        key = process.machine, address
         if key not in self._links:
             self._links[key] = self.draw_link(process, address)
         return self._links[key]
@@ -80,6 +80,7 @@ class Network:
             await asyncio.sleep(_RETRY_S)
         server = self._servers.get(address)
         if server is None or not server.is_serving():
+            self._simulation.reach("connect to a closed port")
             await asyncio.sleep(self.draw_delay(link))
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         self._next_client_port += 1

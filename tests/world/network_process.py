@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.world.receiver import Receiver
 from tests.world.scenario import Scenario
 from tests.world.simulation import Process, Simulation
 from warpseal.warp.ids import PRIMARY_NETWORK
+from warpseal_simnet.behaviours import ListenMode
 from warpseal_simnet.network import SimulatedNetwork
 from warpseal_simnet.node_behaviours import NodeBehaviour, parse_node_behaviour
-from warpseal_simnet.plan import L1Plan, Plan
+from warpseal_simnet.plan import L1Plan, Plan, parse_rule
 from warpseal_simnet.rpc import Outage, OutageKind
+from warpseal_simnet.validator_sets import SetEntry
 from warpseal_simnet.values import ChainKind, SimMessage, SimValidator
 from warpseal_simnet.versions import DEPRECATED_METHODS, Release
 from warpseal_simnet.violations import ViolationKind
@@ -24,6 +27,9 @@ _NEXT: Final = Release((1, 16, 0), (1, 15, 0), "igloo", (1, 16, 0))
 _MIN_BLOCK_S: Final = 1.0
 _SET_LIES: Final = ("old-sets=2", "foreign-sets")
 _INDEXED: Final = ("index", "default")
+_IN_TIME: Final = Outage()
+_FAR_S: Final = 0.1
+_LISTENING: Final = (ListenMode.OPEN, ListenMode.MUTE)
 _ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
 
 
@@ -42,6 +48,7 @@ class NetworkProcess:
     nodes_upgraded_at: when all nodes ran it.
     first_future_height: height of the first transaction that the daemon does not know, 0 without
         any.
+    has_keyless_weight: whether some weight of a set had no key at some time.
     """
 
     def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
@@ -60,6 +67,9 @@ class NetworkProcess:
         self.third_upgraded_at = math.inf
         self.nodes_upgraded_at = math.inf
         self.first_future_height = 0
+        self.has_keyless_weight = False
+        # Words of what nodes have said.
+        self._node_words: dict[NodeBehaviour, str] = {}
         self._messages: list[SimMessage]
         self._stopped: set[int] = set()
         # Ports of the nodes that are down.
@@ -83,6 +93,7 @@ class NetworkProcess:
             nodes=setup.nodes,
             epoch_blocks=setup.epoch_blocks,
             epoch_s=setup.epoch_s,
+            rules=tuple(map(parse_rule, setup.fixed.split())),
         )
         started = asyncio.Event()
 
@@ -94,6 +105,12 @@ class NetworkProcess:
         self._process = simulation.process("network")
         self._process.start(run())
         await started.wait()
+        for validator in self.simulated.validators:
+            behaviour = validator.behaviour
+            if behaviour.has_fixed_fields and behaviour.leaves_at is None:
+                self.disturbed.add(validator.index)
+                has_balance = behaviour.balance_navax is None
+                self.has_keyless_weight |= behaviour.keyless or not has_balance
         if setup.has_webhook and setup.has_store:
             self.receiver = Receiver(simulation)
             self.receiver.start()
@@ -133,7 +150,16 @@ class NetworkProcess:
             node.rpc.outages.clear()
             node.behaviour, node.lag = parse_node_behaviour(""), 0
             await self.do_node_up(place)
+        await self._open_validators()
         await self._end_upgrade()
+
+    async def _open_validators(self) -> None:
+        """Let the validators that cannot be reached listen, each at a new address."""
+        for validator in self.simulated.validators:
+            if validator.behaviour.reach is not ListenMode.OPEN:
+                self.simulated.stop_validator(validator.index)
+                validator.behaviour = replace(validator.behaviour, reach=ListenMode.OPEN)
+                await self._call(self.simulated.start_validator(validator.index, moved=True))
 
     def fund_validators(self) -> None:
         """Let the validators of the L1 that ran out of balance sign again."""
@@ -143,6 +169,18 @@ class NetworkProcess:
             if any(v.present and v.node_id == validator.node_id for v in validations):
                 self.simulated.set_balance(l1, validator.index, 10**9)
         self.simulated.advance(1)
+
+    def count_lies(self) -> None:
+        """Count the replies of validators and nodes that were false, late or none."""
+        for word, count in self.simulated.context.responder.lies.items():
+            self._simulation.reach(f"validator: {word}", count)
+        for node in self.simulated.nodes:
+            for behaviour, count in node.lies.items():
+                self._simulation.reach(f"node: {self._node_words[behaviour]}", count)
+            for kind, count in node.rpc.failures.items():
+                self._simulation.reach(f"node: {kind}", count)
+            if node.late_replies:
+                self._simulation.reach("node: read of an earlier block", node.late_replies)
 
     def disturb(self, index: int) -> None:
         """Note that a validator cannot be reached for a while."""
@@ -156,22 +194,31 @@ class NetworkProcess:
         self.lied.setdefault(index, []).append(words)
         self.simulated.set_behaviour(index, words)
 
+    def _has_address(self, index: int) -> bool:
+        """Return whether a validator listens where it says, unless it is stopped."""
+        return self.simulated.validators[index].behaviour.reach in _LISTENING
+
     def do_stop_validator(self, index: int) -> None:
         index %= len(self.simulated.validators)
-        if index not in self._stopped:
+        if index not in self._stopped and self._has_address(index):
             self.disturbed.add(index)
             self._stopped.add(index)
+            self._simulation.reach("validator stopped")
             self._call_soon(lambda: self.simulated.stop_validator(index))
 
     async def do_start_validator(self, index: int, moved: int) -> None:
         index %= len(self.simulated.validators)
         if index in self._stopped:
             self._stopped.discard(index)
+            self._simulation.reach(
+                "validator started at a new address" if moved else "validator started"
+            )
             await self._call(self.simulated.start_validator(index, moved=bool(moved)))
 
     def do_disconnect(self, index: int) -> None:
         index %= len(self.simulated.validators)
         self.disturbed.add(index)
+        self._simulation.reach("validator ended its connections")
         self._call_soon(lambda: self.simulated.disconnect(index))
 
     # The upgrade to the next release.
@@ -193,6 +240,10 @@ class NetworkProcess:
         index %= len(self.simulated.validators)
         if index not in self._stopped and self.simulated.validators[index].release != _NEXT:
             self.disturbed.add(index)
+            self._simulation.reach("validator upgraded")
+            if not self._has_address(index):
+                self.simulated.validators[index].release = _NEXT
+                return
             await self._call(self.simulated.upgrade_validator(index, _NEXT))
             if 3 * self._upgraded_stake() > self._stake(self.simulated.validators):
                 self.third_upgraded_at = min(self.third_upgraded_at, self._simulation.now)
@@ -209,6 +260,7 @@ class NetworkProcess:
     async def do_upgrade_node(self, place: int) -> None:
         async with self._node_locks[place]:
             if place not in self._node_ports and self.simulated.nodes[place].release != _NEXT:
+                self._simulation.reach("node upgraded")
                 await self._call(self.simulated.upgrade_node(place, _NEXT))
                 if all(node.release == _NEXT for node in self.simulated.nodes):
                     self.nodes_upgraded_at = self._simulation.now
@@ -222,6 +274,7 @@ class NetworkProcess:
         """Accept a transaction of a type that the daemon does not know."""
         future = self.simulated.p_chain.future()
         self.first_future_height = self.first_future_height or future.height or 0
+        self._simulation.reach("transaction of a new type")
         self.has_stopped_index = True
         # From now on no index contradicts the nodes.
         liars = sum(node.behaviour != _HONEST for node in self.simulated.nodes)
@@ -262,6 +315,7 @@ class NetworkProcess:
         node = self.simulated.nodes[place]
         if node.port and place not in self._node_ports:
             self._node_ports[place] = node.port
+            self._simulation.reach("node went down")
             async with self._node_locks[place]:
                 await self._call(node.down())
 
@@ -288,14 +342,16 @@ class NetworkProcess:
         elif words.startswith("forged-proposal"):
             # A second node confirms a leap.
             is_outvoted = len(liars) == 1 and len(nodes) > 1
+        elif words.startswith("forged-epoch") and quorum == 1:
+            # A lower height of another node counts.
+            is_outvoted = len(liars) == 1 and len(nodes) > 1
         else:
             is_outvoted = len(liars) < quorum
         if not words or is_outvoted:
             nodes[place].behaviour = parse_node_behaviour(words)
             honest = len(nodes) - len(liars)
             self.has_node_failures |= bool(words) and honest < quorum
-        if words and is_outvoted:
-            self._simulation.reach(f"node lies: {words}")
+        self._node_words[nodes[place].behaviour] = words
 
     @property
     def _has_index(self) -> bool:
@@ -306,6 +362,17 @@ class NetworkProcess:
         outages.clear()
         if kind:
             outages["*"] = Outage(OutageKind(kind), delay_s)
+
+    def do_node_late(self, place: int, delay_s: float, tail_s: float) -> None:
+        """Let a node answer late; in time, if both are 0."""
+        outages = self.simulated.nodes[place].rpc.outages
+        before = outages.get("*", _IN_TIME)
+        outages.clear()
+        if delay_s or tail_s:
+            outages["*"] = Outage(None, delay_s, tail_s)
+        # A node that is a little late is one that is far away.
+        if max(delay_s + tail_s, before.delay_s + before.tail_s) > _FAR_S or before.kind:
+            self.note_node_failure()
 
     def do_node_lag(self, place: int, blocks: int) -> None:
         self.simulated.nodes[place].lag = blocks
@@ -322,12 +389,29 @@ class NetworkProcess:
         index = self._l1_member(place)
         if index is not None:
             self.simulated.change_weight(self._l1(), index, weight)
+            self._simulation.reach(
+                "set of the L1 changed" if weight else "validator of the L1 left"
+            )
+            self._note_block()
+
+    def do_delegate(self, place: int, weight: int) -> None:
+        """Stake with a validator of the Primary Network."""
+        validator = self.simulated.validators[place]
+        validation = self.simulated.state.validation_of(PRIMARY_NETWORK, validator.node_id)
+        # Weight without keys stays below what a quorum can miss.
+        if validation.present and not validator.behaviour.keyless:
+            self.simulated.p_chain.delegate(validator.node_id, weight)
+            self._simulation.reach("set of the Primary Network changed")
             self._note_block()
 
     def do_set_balance(self, place: int, balance: int) -> None:
         index = self._l1_member(place)
         if index is not None:
             self.disturbed.add(index)
+            self.has_keyless_weight |= not balance
+            self._simulation.reach(
+                "validator was funded" if balance else "validator became inactive"
+            )
             self.simulated.set_balance(self._l1(), index, balance)
             self._note_block()
 
@@ -345,7 +429,14 @@ class NetworkProcess:
             # No daemon is connected to it yet.
             self.disturbed.add(spare[0])
             self.simulated.p_chain.register(l1, spare[0], weight=weight)
+            self._simulation.reach("validator of the L1 joined")
             self._note_block()
+
+    def members(self, message: SimMessage, height: int | None = None) -> tuple[SetEntry, ...]:
+        """Return the set of a message after the block at a height, or of now."""
+        state = self.simulated.state
+        at = state.heights.current if height is None else height
+        return state.set_at(message.signing_subnet_id, at)
 
     def c_chain_height(self) -> int:
         """Return the height at which the next block of the C-Chain verifies messages."""
@@ -379,7 +470,7 @@ class NetworkProcess:
 
     def do_receive(self, kind: str) -> None:
         if self.receiver is not None:
-            self.receiver.kind = kind
+            self.receiver.behave(kind)
 
     # Calls in its process.
 

@@ -18,11 +18,12 @@ class Receiver:
     """The server, and the events whose requests it answered with 200.
 
     begin: number of the event behind which the webhook begins; None until it was added.
-    kind: what it does with a request: a status, `hang`, `drop`, or `late`.
+    kind: what it does with a request: a status, `hang`, `drop`, or `late`; `down` if it has ended.
     """
 
     def __init__(self, simulation: Simulation) -> None:
-        self._process: Process = simulation.process("receiver")
+        self._simulation = simulation
+        self._process: Process
         port = simulation.network.free_port()
         self._port = port
         self.host = f"127.0.0.1:{port}"
@@ -41,7 +42,20 @@ class Receiver:
             await loop.create_server(lambda: _Connection(self), "127.0.0.1", self._port)
             await asyncio.Event().wait()
 
+        self._process = self._simulation.process("receiver")
         self._process.start(run())
+
+    def behave(self, kind: str) -> None:
+        """Change what it does with requests; end, or start again, if need be."""
+        if kind == "down":
+            self._process.kill()
+        elif self.kind == "down":
+            self.start()
+        self.kind = kind
+
+    def note_refusal(self) -> None:
+        """Note that a request does not get the usual answer."""
+        self._simulation.reach(f"receiver: {self.kind}")
 
     def take(self, body: bytes, sender: Process) -> None:
         """Note the events of a request that is answered with 200."""
@@ -88,6 +102,8 @@ class _Connection(asyncio.Protocol):
 
     def _respond(self, body: bytes) -> None:
         kind = self._receiver.kind
+        if kind != "200":
+            self._receiver.note_refusal()
         if kind == "drop":
             self._transport.abort()
         elif kind == "late":

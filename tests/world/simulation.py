@@ -29,6 +29,7 @@ UNIX_START_S: Final = 1_800_000_000.0
 START_S: Final = 1_000.0
 _MAX_S: Final = 7_200.0
 # Callbacks that run while the clock stands still; more of them are a loop that never rests.
+_SLOW_THREADS_S: Final = 0.05
 _FIRST_PID: Final = 101
 _MAX_CALLBACKS_AT_ONCE: Final = 200_000
 
@@ -37,16 +38,19 @@ class Process:
     """One process of the world.
 
     clock_offset_s: difference between its wall clock and that of the world.
+    machine: name of what it shares its links with, which stays when it starts again.
     thread_delay_s: mean time that a job of a thread waits before it runs, and its result after it.
     backlog_bytes: most bytes of one connection that it had sent and the other side had not read.
     """
 
-    def __init__(self, simulation: Simulation, name: str) -> None:
+    def __init__(self, simulation: Simulation, name: str, machine: str) -> None:
         self.simulation = simulation
         self.name = name
+        self.machine = machine
         self.is_alive = True
         self.pid = _FIRST_PID + len(simulation.processes)
         self.clock_offset_s = 0.0
+        self._read_offset_s = 0.0
         self.thread_delay_s = 0.0005
         self.backlog_bytes = 0
         # It has what asyncio, aiohttp and the product call of a loop.
@@ -61,7 +65,16 @@ class Process:
 
     def unix_time(self) -> float:
         """Return what the process reads from its wall clock."""
+        if self.clock_offset_s != self._read_offset_s:
+            self._read_offset_s = self.clock_offset_s
+            self.simulation.reach("a clock jumped")
         return self.simulation.unix_time() + self.clock_offset_s
+
+    def draw_thread_delay(self) -> float:
+        """Return the time that a job of a thread waits."""
+        if self.thread_delay_s >= _SLOW_THREADS_S:
+            self.simulation.reach("a thread was slow")
+        return self.simulation.rng.expovariate(1 / self.thread_delay_s)
 
     def start(self, main: Coroutine[Any, Any, Any]) -> None:
         """Run the main coroutine, and end the process with it."""
@@ -152,9 +165,9 @@ class Simulation:
         """Add a line to the history."""
         self.history.append(f"{self.now - START_S:10.4f}  {text}")
 
-    def reach(self, point: str) -> None:
+    def reach(self, point: str, count: int = 1) -> None:
         """Count a fault that took effect."""
-        self.reached[point] += 1
+        self.reached[point] += count
 
     def note_failure(self) -> None:
         """Note that a fault begins or ends now."""
@@ -165,9 +178,12 @@ class Simulation:
         assert self._driver is not None
         self._driver.loop.call_soon(callback)
 
-    def process(self, name: str) -> Process:
-        """Return a new process."""
-        process = Process(self, name)
+    def process(self, name: str, machine: str = "") -> Process:
+        """Return a new process.
+
+        machine: empty for one of its own.
+        """
+        process = Process(self, name, machine or name)
         self.processes.append(process)
         return process
 

@@ -102,6 +102,7 @@ class Stage:
         await asyncio.sleep(_AFTER_LAST_S)
         await self._recover()
         await asyncio.gather(*self._tasks, *adding)
+        self.network.count_lies()
         # What waited in memory is written.
         await asyncio.sleep(_AFTER_LAST_S)
         # Before the messages are signed again, which would give the same signatures.
@@ -146,7 +147,6 @@ class Stage:
             self.network.note_node_failure()
         if action.name not in ("ask", "advance", "read_announcements"):
             self.simulation.note_failure()
-            self.simulation.reach(f"action {action.name}")
         if isinstance(result, Coroutine):
             self._spawn(result)
 

@@ -120,7 +120,7 @@ class SimulatedThread:
     def wake(self) -> None:
         """End a wait of the thread after a drawn time."""
         turn = self._turn
-        delay_s = self.simulation.rng.expovariate(1 / self.process.thread_delay_s)
+        delay_s = self.process.draw_thread_delay()
         self.simulation.after(delay_s, lambda: self._resume(turn))
 
     def kill(self) -> None:
@@ -380,7 +380,7 @@ class _Pool:
         self._simulation.current = before
 
     def _draw_delay(self) -> float:
-        return self._simulation.rng.expovariate(1 / self._process.thread_delay_s)
+        return self._process.draw_thread_delay()
 
 
 class _Worker(SimulatedThread):
