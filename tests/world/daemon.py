@@ -29,6 +29,7 @@ from warpseal.daemon.app import serve
 TOKEN: Final = "the-token-of-the-operator"
 _LETTERS: Final = "ab"
 _RETRY_S: Final = 1.0
+_START_S: Final = 1.0
 
 
 class SimulatedDaemon:
@@ -72,6 +73,7 @@ class SimulatedDaemon:
         self.has_had_wrong_clock = False
         self.clock_ahead_s = 0.0
         self._starts = 0
+        self._started_at = simulation.now
         self._is_wanted = True
         self._clock_offset_s = 0.0
         self._index: IndexProcess | None = None
@@ -138,6 +140,7 @@ class SimulatedDaemon:
             return
         setup, simulation = self._setup, self._simulation
         self._starts += 1
+        self._started_at = simulation.now
         self._is_wanted = True
         if self._disk is not None:
             self._disk.restart()
@@ -205,8 +208,8 @@ class SimulatedDaemon:
 
     def do_kill(self) -> None:
         if self.process is not None and self.process.is_alive:
+            self._reach("killed")
             self._on_change()
-            self._simulation.reach("killed" if self.ready.is_set() else "killed during a start")
             self._is_wanted = False
             self.ready.clear()
             if self._disk is not None:
@@ -215,12 +218,16 @@ class SimulatedDaemon:
 
     def do_terminate(self) -> None:
         if self.process is not None and self.process.is_alive:
+            self._reach("stopped")
             self._on_change()
-            is_starting = not self.ready.is_set() and not self.is_stopping
-            self._simulation.reach("stopped during a start" if is_starting else "stopped")
             self.is_stopping = True
             self._is_wanted = False
             self.process.signal(signal.SIGTERM)
+
+    def _reach(self, ending: str) -> None:
+        """Count an end of the process, which may have started a moment before."""
+        is_new = self._simulation.now - self._started_at < _START_S
+        self._simulation.reach(f"{ending} in the first second of a start" if is_new else ending)
 
     def _on_change(self) -> None:
         self.changes += 1

@@ -48,6 +48,7 @@ class Receiver:
     def behave(self, kind: str) -> None:
         """Change what it does with requests; end, or start again, if need be."""
         if kind == "down":
+            self._simulation.reach("receiver ended")
             self._process.kill()
         elif self.kind == "down":
             self.start()

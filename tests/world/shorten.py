@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from tests.world.scenario import Scenario
 
 _SIMPLER = (
+    {"fixed": ""},
     {"l1": ""},
     {"validators": 1},
     {"validators": 4},
