@@ -21,7 +21,7 @@ from tests.histories.defects import DEFECTS
 from tests.histories.run import DISTURBANCES, Judgement, run_history
 from tests.store.postgres import PostgresServer, shared_server
 
-PLANTED_S: Final = 18.0
+PLANTED_S: Final = 24.0
 
 
 def run_seeds(server: PostgresServer, args: argparse.Namespace) -> int:

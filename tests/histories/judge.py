@@ -119,13 +119,17 @@ class History:
         return self._by_kind[kind]
 
     def idle_s(self, begin: float, end: float, *processes: str) -> float:
-        """Return the sum of the times between two moments in which these processes did nothing."""
-        times = [
-            min(idle.end, end) - max(idle.begin, begin)
-            for process in processes
-            for idle in self._idle[process]
-        ]
-        return sum(seconds for seconds in times if seconds > 0)
+        """Return the time between two moments in which any of these processes did nothing."""
+        idle_s = 0.0
+        times = [(idle.begin, idle.end) for process in processes for idle in self._idle[process]]
+        for idle_begin, idle_end in sorted(times):
+            idle_begin = max(idle_begin, begin)
+            idle_end = min(idle_end, end)
+            if idle_begin < idle_end:
+                idle_s += idle_end - idle_begin
+                # Another process that did nothing meanwhile cost no more time.
+                begin = idle_end
+        return idle_s
 
     def is_cut(self, process: str, begin: float, end: float) -> bool:
         """Return whether a daemon may have lacked its database at some time between two moments."""

@@ -204,6 +204,10 @@ WRONG: dict[str, tuple[str, Sequence[Operation]]] = {
         "a blocked message does not leave",
         [block(0), sign(0.15, process="a1")],
     ),
+    "two stalls at one time": (
+        "a blocked message does not leave",
+        [block(0), idle("b1", 1, 1.6), idle(SERVER, 1.2, 1.7), sign(2.9)],
+    ),
     "a block that came back": (
         "a blocked message does not leave",
         [block(0), block(1, is_added=False), block(2), sign(4.2)],
@@ -384,6 +388,12 @@ RIGHT: dict[str, Sequence[Operation]] = {
     "a block that was removed": [block(0), block(3, is_added=False), sign(3.05)],
     "a block that was not confirmed": [block(0, is_acknowledged=False), sign(5)],
     "a daemon that was stalled": [block(0), idle("b1", 1, 2.5), sign(3)],
+    "two stalls one after the other": [
+        block(0),
+        idle("b1", 1, 1.6),
+        idle(SERVER, 1.4, 1.9),
+        sign(2.9),
+    ],
     "a server that was slow": [block(0), idle(SERVER, 1, 2.5), sign(3)],
     "a daemon without its store": [block(0), Cut(process="b1", begin=1, end=8), sign(16)],
     "a daemon that loses its store again": [
