@@ -23,7 +23,7 @@ from tests.disks.disk import Operation, SimulatedDisk
 from tests.disks.works import QUICK, WORKS, EvmIndexWork, IndexWork, OldStoreWork, StoreWork, Work
 from tests.eventually import until
 from tests.store.fixtures import message, signature, store_at
-from warpseal.store.access import open_shared
+from warpseal.store.access import write_shared
 from warpseal.store.api_key import ApiKey
 from warpseal.store.api_keys import add_key
 from warpseal.store.errors import CursorExpired, StoreDown
@@ -282,8 +282,7 @@ def test_an_api_key_that_a_command_has_added_survives_a_power_cut(tmp_path: Path
 
     async def add_beside_daemon() -> None:
         async with store_at(url, **QUICK):
-            with open_shared(StoreUrl.parse(url)) as connection:
-                add_key(connection, api_key)
+            write_shared(StoreUrl.parse(url), lambda connection: add_key(connection, api_key))
             disk.kill()
 
     async def find() -> ApiKey | None:

@@ -28,8 +28,8 @@ from tests.histories.operations import (
 )
 from tests.histories.receiver import number_of
 from tests.integration.daemon import AGGREGATE_PATH
-from warpseal.store.access import open_shared
-from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
+from warpseal.store.access import write_shared
+from warpseal.store.api_key import ApiKey, digest_key, new_key_text
 from warpseal.store.api_keys import add_key, revoke_key
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.url import StoreUrl
@@ -336,15 +336,15 @@ class Clients:
         return new_key_text()
 
     def _add_key(self, key: ApiKey) -> None:
-        with open_shared(StoreUrl.parse(self._deployment.store_url)) as connection:
-            add_key(connection, key)
+        url = StoreUrl.parse(self._deployment.store_url)
+        write_shared(url, lambda connection: add_key(connection, key))
 
     async def _revoke_key(self, name: str) -> None:
         begin = monotonic()
 
         def revoke() -> None:
-            with open_shared(StoreUrl.parse(self._deployment.store_url)) as connection:
-                assert revoke_key(connection, name, time())
+            url = StoreUrl.parse(self._deployment.store_url)
+            assert write_shared(url, lambda connection: revoke_key(connection, name, time()))
 
         await self._run_command(revoke)
         self._record(KeyRevocation(process="command", begin=begin, end=monotonic(), key=name))
@@ -357,8 +357,6 @@ class Clients:
         while True:
             try:
                 return await asyncio.to_thread(command)
-            except NameTaken:
-                return None
             except StoreUnusable:
                 await asyncio.sleep(_PROBE_S)
 

@@ -12,9 +12,10 @@ from warpseal.cli.location import DataLocation, add_location_arguments
 from warpseal.cli.process import Command
 from warpseal.cli.running_daemon import printable
 from warpseal.errors import StartupError
-from warpseal.store.access import open_read_only, open_shared
+from warpseal.store.access import open_read_only, write_shared
 from warpseal.store.api_key import ApiKey, NameTaken, digest_key, new_key_text
 from warpseal.store.api_keys import add_key, list_keys, revoke_key
+from warpseal.store.connection import Connection
 from warpseal.store.migrate import check_version
 
 # The limits of a free account of the hosted service.
@@ -48,14 +49,17 @@ def _create(args: argparse.Namespace) -> int:
     key = ApiKey(
         args.name, digest, text[-_HINT_CHARACTERS:], args.per_minute, args.per_day, time.time()
     )
-    with open_shared(url) as connection:
+
+    def add(connection: Connection) -> None:
         check_version(connection, url.redacted)
-        try:
-            add_key(connection, key)
-        except NameTaken:
-            raise StartupError(
-                f"a key named {args.name!r} exists or existed: choose another name"
-            ) from None
+        add_key(connection, key)
+
+    try:
+        write_shared(url, add)
+    except NameTaken:
+        raise StartupError(
+            f"a key named {args.name!r} exists or existed: choose another name"
+        ) from None
     print(text)
     return 0
 
@@ -87,10 +91,13 @@ def _add_revoke_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _revoke(args: argparse.Namespace) -> int:
     url = DataLocation(args).store
-    with open_shared(url) as connection:
+
+    def revoke(connection: Connection) -> bool:
         check_version(connection, url.redacted)
-        if not revoke_key(connection, args.name, time.time()):
-            raise StartupError(f"no key is named {args.name!r}")
+        return revoke_key(connection, args.name, time.time())
+
+    if not write_shared(url, revoke):
+        raise StartupError(f"no key is named {args.name!r}")
     print(f"revoked {args.name}")
     return 0
 

@@ -28,7 +28,7 @@ from warpseal.errors import StartupError
 from warpseal.peers.data_dir import LOCK_NAME, locked_folder, sync_folder
 from warpseal.peers.identity import IDENTITY_NAME
 from warpseal.runtime.process import Progress, ignore_progress, os_error_text
-from warpseal.store.access import open_read_only, open_shared
+from warpseal.store.access import open_read_only, write_shared
 from warpseal.store.copies import check_pages, copy_store, remove_database
 from warpseal.store.engine import unusable_reason
 from warpseal.store.errors import StoreUnusable
@@ -369,8 +369,7 @@ def _restore_files(archive: BackupArchive, targets: Mapping[str, Path]) -> None:
             for name in _MIGRATIONS.keys() & targets.keys():
                 _check_database(unfinished[name], targets[name], _MIGRATIONS[name])
             if STORE_NAME in unfinished:
-                with open_shared(StoreUrl.for_file(unfinished[STORE_NAME])) as connection:
-                    replace_log_id(connection)
+                write_shared(StoreUrl.for_file(unfinished[STORE_NAME]), replace_log_id)
             for name, path in unfinished.items():
                 path.replace(targets[name])
             for parent in {path.parent for path in targets.values()}:

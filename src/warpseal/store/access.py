@@ -11,22 +11,26 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
+from typing import TypeVar
 
 from warpseal.runtime.lazy import psycopg
 from warpseal.runtime.process import os_error_text
-from warpseal.store.connection import Connection, DriverError, Engine
+from warpseal.store.connection import Connection, DriverError, Engine, repeat_if_disconnected
 from warpseal.store.engine import (
     create_private,
     describe_failure,
     flush_log,
     reading_engine,
     unusable_reason,
+    with_outcome,
     writing_engine,
 )
 from warpseal.store.errors import StoreUnusable
 from warpseal.store.locks import ServerLock, find_daemons, find_holder, locked_file, server_failures
 from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -40,18 +44,26 @@ def open_read_only(url: StoreUrl, kind: str = "store") -> Iterator[Connection]:
         yield connection
 
 
-@contextmanager
-def open_shared(url: StoreUrl) -> Iterator[Connection]:
-    """Open one short transaction that writes while a daemon may run; it survives a power cut.
+def write_shared(url: StoreUrl, write: Callable[[Connection], T]) -> T:
+    """Return the result of `write`, run in one short transaction while a daemon may run.
 
+    The transaction survives a power cut.
+
+    write: runs once more after a lost connection; a second run after a commit must change nothing
+        and have the same result.
     Raises StoreUnusable, also for errors inside.
     """
     with _opened(url, writing_engine, is_short=True) as engine:
-        with engine.begin() as connection:
-            yield connection
+
+        def transact() -> T:
+            with engine.begin() as connection:
+                return write(connection)
+
+        result = repeat_if_disconnected(transact)
         if url.path is not None:
             # A daemon flushes what it has written itself.
             _flush(url, url.path)
+        return result
 
 
 @contextmanager
@@ -95,7 +107,10 @@ def _opened(
         reason = f"a message in it is damaged ({error}); `warpseal store check` shows more"
         raise StoreUnusable(url.redacted, reason) from None
     except (DriverError, sqlite3.Error, psycopg.Error, UnicodeDecodeError) as error:
-        raise StoreUnusable(url.redacted, describe_failure(url, error, kind), kind=kind) from None
+        reason = describe_failure(url, error, kind)
+        if isinstance(error, DriverError):
+            reason = with_outcome(error, reason)
+        raise StoreUnusable(url.redacted, reason, kind=kind) from None
     finally:
         engine.dispose()
 

@@ -20,7 +20,8 @@ from warpseal.store.secrets import ensure_secret, load_secrets
 _PAGE_TOKENS: Final = "page_tokens"
 _FIND_KEY: Final = f"SELECT {API_KEYS.names} FROM api_keys WHERE digest = ?"
 _LIST_KEYS: Final = f"SELECT {API_KEYS.names} FROM api_keys ORDER BY created_at, name"
-_HAS_KEY: Final = "SELECT 1 FROM api_keys WHERE name = ?"
+_ADD_KEY: Final = f"{API_KEYS.insert_text} ON CONFLICT (name) DO NOTHING"
+_DIGEST: Final = "SELECT digest FROM api_keys WHERE name = ?"
 _REVOKE: Final = "UPDATE api_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL"
 
 
@@ -42,15 +43,15 @@ class ApiKeys:
         """
         keys = await self._database.read(lambda connection: load_secrets(connection, _PAGE_TOKENS))
         return keys or await self._database.write(
-            lambda connection: ensure_secret(connection, _PAGE_TOKENS)
+            lambda connection: ensure_secret(connection, _PAGE_TOKENS), is_idempotent=True
         )
 
 
 def add_key(connection: Connection, key: ApiKey) -> None:
-    """Store a new key. Raises NameTaken."""
-    if connection.fetch(_HAS_KEY, key.name):
+    """Store a new key; a second call changes nothing. Raises NameTaken."""
+    connection.run(_ADD_KEY, *astuple(key))
+    if connection.value(_DIGEST, key.name) != key.digest:
         raise NameTaken(key.name)
-    connection.run(API_KEYS.insert_text, *astuple(key))
 
 
 def list_keys(connection: Connection) -> tuple[ApiKey, ...]:
@@ -61,4 +62,4 @@ def list_keys(connection: Connection) -> tuple[ApiKey, ...]:
 def revoke_key(connection: Connection, name: str, now_unix_s: float) -> bool:
     """Revoke a key by its name; return whether there is a key of this name."""
     connection.run(_REVOKE, now_unix_s, name)
-    return bool(connection.fetch(_HAS_KEY, name))
+    return connection.value(_DIGEST, name) is not None

@@ -12,10 +12,12 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from warpseal.runtime.lazy import psycopg
 from warpseal.store.url import StoreKind, StoreUrl
+
+T = TypeVar("T")
 
 _FETCHED_ROWS: Final = 2_000
 _MOST_TEXTS: Final = 1_000
@@ -44,6 +46,7 @@ class DriverError(Exception):
     cause: error of the driver; its text may have secrets, which this error never shows.
     is_refusal: whether the database works, and refuses an entry.
     is_disconnect: whether the connection is of no use any more.
+    may_be_committed: whether the connection ended at a COMMIT, so that the server may have run it.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class DriverError(Exception):
         self.cause = cause
         self.is_refusal = is_refusal
         self.is_disconnect = is_disconnect
+        self.may_be_committed = False
 
 
 class Connection:
@@ -180,7 +184,11 @@ class Connection:
             with suppress(DriverError):
                 self._end("ROLLBACK")
             raise
-        self._end("COMMIT")
+        try:
+            self._end("COMMIT")
+        except DriverError as error:
+            error.may_be_committed = error.is_disconnect
+            raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -374,6 +382,26 @@ class Engine:
                 closing(driver)
         with suppress(self.driver_errors()):
             driver.close()
+
+
+def repeat_if_disconnected(transact: Callable[[], T]) -> T:
+    """Return the result of a transaction; run it once more if its connection ends.
+
+    transact: runs the transaction; after a commit a second run of it changes nothing and has the
+        same result. It may wait for the first run, which the server may not have ended yet.
+    Raises DriverError, whose `may_be_committed` is about both runs.
+    """
+    try:
+        return transact()
+    except DriverError as error:
+        if not error.is_disconnect:
+            raise
+        may_be_committed = error.may_be_committed
+    try:
+        return transact()
+    except DriverError as error:
+        error.may_be_committed = error.may_be_committed or may_be_committed
+        raise
 
 
 @lru_cache(_MOST_TEXTS)

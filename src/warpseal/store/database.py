@@ -14,6 +14,7 @@ from warpseal.store.archive_rows import MessageFilter
 from warpseal.store.connection import Connection, DriverError
 from warpseal.store.copies import keep_upgrade_copy, remove_upgrade_copies
 from warpseal.store.engine import (
+    MAY_BE_STORED,
     create_private,
     describe_failure,
     reading_engine,
@@ -120,27 +121,38 @@ class Database:
         wait_s: float | None = None,
         *,
         is_flushed: bool = False,
+        is_idempotent: bool = False,
     ) -> T:
         """Return the result of `write`, run in its own transaction in the writer's thread.
 
         is_flushed: whether the result survives a power cut.
+        is_idempotent: whether `write` runs once more after a lost connection; then a second run
+            after a commit must change nothing and have the same result.
         Raises StoreDown after at most `wait_s`, by default half a minute, although it may be
         written later.
         """
         wait_s = self.settings.call_timeout_s if wait_s is None else wait_s
         try:
             async with asyncio.timeout(wait_s):
-                return await asyncio.wrap_future(self.call(write, is_flushed=is_flushed))
+                return await asyncio.wrap_future(
+                    self.call(write, is_flushed=is_flushed, is_idempotent=is_idempotent)
+                )
         except TimeoutError:
-            raise StoreDown(f"no answer within {wait_s:g} s") from None
+            raise StoreDown(f"no answer within {wait_s:g} s; {MAY_BE_STORED}") from None
 
-    def call(self, write: Callable[[Connection], T], *, is_flushed: bool = False) -> Future[T]:
+    def call(
+        self,
+        write: Callable[[Connection], T],
+        *,
+        is_flushed: bool = False,
+        is_idempotent: bool = False,
+    ) -> Future[T]:
         """Run `write` in its own transaction.
 
         The future raises StoreDown, at once while the store is down.
         """
         if self._writer is not None:
-            return self._writer.call(write, is_flushed=is_flushed)
+            return self._writer.call(write, is_flushed=is_flushed, is_idempotent=is_idempotent)
         future: Future[T] = Future()
         future.set_exception(StoreDown(self._reason))
         return future

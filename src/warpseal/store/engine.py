@@ -45,6 +45,7 @@ _CODES_OF_SYSTEM: Final = {
     errno.EIO: sqlite3.SQLITE_IOERR,
 }
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+MAY_BE_STORED: Final = "the change may have been stored"
 _MAX_REASON_CHARACTERS: Final = 300
 _TIME_LIMITS: Final = "-c statement_timeout=30s -c lock_timeout=10s"
 _NO_TIME_LIMITS: Final = "-c statement_timeout=0 -c lock_timeout=0"
@@ -204,6 +205,11 @@ def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -
     else:
         advice = _ADVICE.get(_primary_code(error), "")
     return f"{reason}: {advice}" if advice else reason
+
+
+def with_outcome(error: DriverError, reason: str) -> str:
+    """Return the reason of a failure, with what it means for the transaction that failed."""
+    return f"{reason}; {MAY_BE_STORED}" if error.may_be_committed else reason
 
 
 def open_file(path: Path, mode: str, **arguments: Any) -> sqlite3.Connection:

@@ -41,6 +41,7 @@ NEWEST: Final = "SELECT number, log_bytes FROM events ORDER BY number DESC LIMIT
 READ: Final = "SELECT number, body FROM events WHERE number > ? ORDER BY number LIMIT ?"
 _OLDEST: Final = f"SELECT number, log_bytes, time FROM events ORDER BY number LIMIT {MAX_DELETED}"
 _DELETE: Final = "DELETE FROM events WHERE number <= ?"
+_ADD_WEBHOOK: Final = f"{WEBHOOKS.insert_text} ON CONFLICT (id) DO NOTHING"
 _DELETE_WEBHOOK: Final = "DELETE FROM webhooks WHERE id = ? AND body = ?"
 _CHANGE_WEBHOOK: Final = "UPDATE webhooks SET body = ? WHERE id = ? AND body = ?"
 
@@ -130,10 +131,13 @@ def delete_old_events(connection: Connection, settings: StoreSettings, now_unix_
 
 
 def exchange_webhooks(connection: Connection, changes: WebhookChanges) -> dict[str, bytes]:
-    """Change webhooks that no other process has changed; return the bodies of all by id."""
+    """Change webhooks that no other process has changed; return the bodies of all by id.
+
+    A second call after a commit changes nothing.
+    """
     for webhook_id, (before, after) in changes.items():
         if before is None:
-            connection.run(WEBHOOKS.insert_text, webhook_id, after)
+            connection.run(_ADD_WEBHOOK, webhook_id, after)
         elif after is None:
             connection.run(_DELETE_WEBHOOK, webhook_id, before)
         else:

@@ -119,7 +119,7 @@ class EventLog:
         """Return the text with which each cursor of this log begins. Raises StoreDown."""
         if self._id is None:
             self._id = await self._database.read(find_log_id)
-            self._id = self._id or await self._database.write(ensure_log_id)
+            self._id = self._id or await self._database.write(ensure_log_id, is_idempotent=True)
         return f"{self._id}-"
 
     async def parse_cursor(self, name: str, text: str) -> int:
@@ -140,8 +140,10 @@ class EventLog:
 
         Raises StoreDown.
         """
-        run = self._database.write if changes else self._database.read
-        return await run(partial(exchange_webhooks, changes=changes or {}))
+        exchange = partial(exchange_webhooks, changes=changes or {})
+        if changes:
+            return await self._database.write(exchange, is_idempotent=True)
+        return await self._database.read(exchange)
 
     async def _expired(self, reason: str) -> CursorExpired:
         rows = await self._database.read(lambda connection: connection.fetch(READ, 0, 1))

@@ -95,6 +95,7 @@ class SigningBlocks:
         await self._database.write(
             lambda connection: connection.run(SIGNING_BLOCKS.upsert_text, *astuple(block)),
             is_flushed=True,
+            is_idempotent=True,
         )
         log.info("signing blocked", extra=asdict(block))
         await self.load()
@@ -102,7 +103,9 @@ class SigningBlocks:
     async def remove(self, block: SigningBlock) -> None:
         """Remove a block. Raises StoreDown."""
         await self._database.write(
-            lambda connection: connection.run(_DELETE, block.kind, block.value), is_flushed=True
+            lambda connection: connection.run(_DELETE, block.kind, block.value),
+            is_flushed=True,
+            is_idempotent=True,
         )
         log.info("signing unblocked", extra=asdict(block))
         await self.load()

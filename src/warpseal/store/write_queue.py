@@ -71,11 +71,13 @@ class WriteCall(Struct):
 
     future: gets the result or the exception of `write`.
     is_flushed: whether the log of a SQLite file is flushed before the future gets the result.
+    is_idempotent: whether a second run after a commit changes nothing and has the same result.
     """
 
     write: Callable[[Connection], Any]
     future: Future[Any]
     is_flushed: bool = False
+    is_idempotent: bool = False
 
 
 class WriteBatch(Struct):

@@ -11,14 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeGuard, TypeVar
 
 from warpseal.errors import StartupError
 from warpseal.runtime.process import os_error_text
 from warpseal.runtime.retry import Backoff, RetryDelays
 from warpseal.store import archive_rows
-from warpseal.store.connection import Connection, DriverError, Engine
-from warpseal.store.engine import flush_log
+from warpseal.store.connection import (
+    Connection,
+    DriverError,
+    Engine,
+    repeat_if_disconnected,
+)
+from warpseal.store.engine import flush_log, with_outcome
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, message_signed
 from warpseal.store.eviction import Eviction
@@ -134,17 +140,24 @@ class StoreWriter:
             )
         self._engine.dispose()
 
-    def call(self, write: Callable[[Connection], T], *, is_flushed: bool = False) -> Future[T]:
+    def call(
+        self,
+        write: Callable[[Connection], T],
+        *,
+        is_flushed: bool = False,
+        is_idempotent: bool = False,
+    ) -> Future[T]:
         """Run `write` in its own transaction.
 
         The future raises StoreDown, at once while the store is down. With `is_flushed` its result
-        survives a power cut, unless the log has an error that the flush failed.
+        survives a power cut, unless the log has an error that the flush failed. With
+        `is_idempotent` it runs once more after a lost connection.
         """
         future: Future[T] = Future()
         if self._failure is not None:
             future.set_exception(StoreDown(self._failure))
         else:
-            self.queue.add_call(WriteCall(write, future, is_flushed))
+            self.queue.add_call(WriteCall(write, future, is_flushed, is_idempotent))
         return future
 
     def check(self) -> None:
@@ -350,11 +363,11 @@ class StoreWriter:
     def _run_call(self, call: WriteCall) -> None:
         if not self.is_up:
             return _fail(call, StoreDown(self._failure or "down"))
+        transact = partial(self._transact, call.write)
         try:
-            with self._transaction() as connection:
-                result = call.write(connection)
+            result = repeat_if_disconnected(transact) if call.is_idempotent else transact()
         except DriverError as error:
-            _fail(call, StoreDown(self._describe(error)))
+            _fail(call, StoreDown(with_outcome(error, self._describe(error))))
             if _is_database_failure(error):
                 self.set_down(error)
         except Exception as error:  # noqa: BLE001 - the caller handles it
@@ -365,6 +378,10 @@ class StoreWriter:
             with suppress(InvalidStateError):
                 call.future.set_result(result)
         return None
+
+    def _transact(self, write: Callable[[Connection], T]) -> T:
+        with self._transaction() as connection:
+            return write(connection)
 
     def _maintain(self) -> bool:
         try:
