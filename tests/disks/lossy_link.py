@@ -66,6 +66,8 @@ class LossyLink:
         self._listener.listen()
         self._lock = threading.Lock()
         self._lost: tuple[Loss, int] | None = None
+        self._is_outage = False
+        self._is_cut = False
         self.counts = dict.fromkeys(Loss, 0)
         self.has_lost = False
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -82,12 +84,23 @@ class LossyLink:
         for thread in self._threads:
             thread.join()
 
-    def lose(self, kind: Loss, at: int) -> None:
-        """Lose the message number `at` from now, and close its connection."""
+    def lose(self, kind: Loss, at: int, *, is_outage: bool = False) -> None:
+        """Lose the message number `at` from now, and close its connection.
+
+        is_outage: whether nothing reaches the server after it, until `mend`.
+        """
         with self._lock:
             self.counts = dict.fromkeys(Loss, 0)
             self._lost = kind, at
+            self._is_outage = is_outage
             self.has_lost = False
+
+    def mend(self) -> None:
+        """Lose nothing any more, and count the messages from now."""
+        with self._lock:
+            self.counts = dict.fromkeys(Loss, 0)
+            self._lost = None
+            self._is_cut = False
 
     def _accept(self) -> None:
         while True:
@@ -121,10 +134,13 @@ class LossyLink:
     def _count(self, kind: Loss, number: int) -> bool:
         """Count messages; return whether one of them is to be lost."""
         with self._lock:
+            if self._is_cut:
+                return True
             before = self.counts[kind]
             self.counts[kind] += number
             if self._lost is None or self._lost[0] is not kind:
                 return False
             is_lost = before < self._lost[1] <= self.counts[kind]
             self.has_lost = self.has_lost or is_lost
+            self._is_cut = is_lost and self._is_outage
             return is_lost

@@ -1,0 +1,623 @@
+"""The work of the services of a daemon on a PostgreSQL server, while its connections end.
+
+Operators, leaders, the follower, tasks of ICM messages, page tokens, eviction and retention. Each
+caller tries again after a typed error, as it does in the product.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import (
+    asynccontextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple, TypeVar
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from tests.api.data.fixtures import DataApiSetup, client_of
+from tests.disks.works import (
+    PAUSE_S,
+    QUICK,
+    SOURCE,
+    Process,
+    Rows,
+    StoreWork,
+    Work,
+    block,
+    source_event,
+)
+from tests.eventually import TIMEOUT_S, until
+from tests.store.fixtures import message, share, signature, store_at
+from tests.store.test_l1_records import REGISTRATION, SUBNET, blocks, transaction
+from tests.usage.test_database import database
+from tests.usage.test_sums import NOW, flush
+from tests.usage.traffic import make_calls
+from warpseal.api.data.page_tokens import PageQuery, PageTokens
+from warpseal.api.http.access import UsageAccess
+from warpseal.cli.main import main
+from warpseal.events.feed import EventFeed
+from warpseal.events.webhooks import DECODER
+from warpseal.runtime.retry import Backoff
+from warpseal.store import locks
+from warpseal.store.access import open_read_only
+from warpseal.store.api_key import digest_key
+from warpseal.store.api_keys import list_keys
+from warpseal.store.connection import Connection
+from warpseal.store.engine import MAY_BE_STORED
+from warpseal.store.errors import StoreDown
+from warpseal.store.event_rows import NewEvent
+from warpseal.store.eviction import Eviction
+from warpseal.store.icm_tasks import IcmTasks, change_tasks
+from warpseal.store.locks import ServerLeadership
+from warpseal.store.store import Store
+from warpseal.store.url import StoreUrl, in_schema
+from warpseal.store.values import (
+    AddressKind,
+    AddressRow,
+    BootstrapOrigin,
+    HourRow,
+    IcmTask,
+    RegistrationOrigin,
+    SigningBlock,
+    ValidationRow,
+)
+from warpseal.usage.database import SCHEMA
+from warpseal.usage.page_tokens import PageTokenStore
+from warpseal.usage.periods import DAY_S
+from warpseal.usage.retention import UsageRetention
+from warpseal.usage.settings import UsageSettings
+from warpseal.warp.ids import P_CHAIN, ChainID, NodeID, ValidationID
+
+T = TypeVar("T")
+
+TOKEN: Final = "an-admin-token-of-tests"
+WEBHOOKS: Final = "/v1/webhooks"
+BLOCKS: Final = "/v1/signing-blocks"
+OBSERVER: Final = NodeID(b"\x01" * 20)
+
+
+class LivingProcess:
+    """A process that is not killed."""
+
+    is_killed = False
+
+    def kill(self) -> None:
+        """Only a disk ends its process."""
+
+
+async def repeat(step: Callable[[], Awaitable[T]]) -> T:
+    """Run a step until the database is up. Raises TimeoutError."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                return await step()
+            except StoreDown:
+                await asyncio.sleep(PAUSE_S)
+
+
+class Addition(NamedTuple):
+    """An attempt of an operator to add something.
+
+    name: name that only this attempt has.
+    secret: text that the operator has got; empty after an error.
+    error: text of the error.
+    """
+
+    name: str
+    secret: str = ""
+    error: str = ""
+
+
+class Operator:
+    """Calls a daemon on a store, and runs commands beside it."""
+
+    def __init__(self, store: Store, session: aiohttp.ClientSession, url: str) -> None:
+        self.store = store
+        self._session = session
+        self._url = url
+
+    async def add_webhook(self, name: str) -> Addition:
+        """Add a webhook of this URL."""
+        status, body = await self._call("POST", WEBHOOKS, {"url": name})
+        if status == 201:
+            return Addition(name, body["secret"])
+        return Addition(name, error=body["message"])
+
+    async def remove_webhook(self, name: str) -> None:
+        """Remove the webhook of a URL; repeat it until that succeeds."""
+        (webhook_id,) = [
+            webhook_id
+            for webhook_id, body in (await repeat(self.store.events.exchange_webhooks)).items()
+            if DECODER.decode(body).url == name
+        ]
+        await self._repeat_call("DELETE", f"{WEBHOOKS}/{webhook_id}")
+
+    async def add_block(self, value: SigningBlock) -> None:
+        """Add a signing block; repeat it until that succeeds."""
+        fields = {"kind": value.kind, "value": value.value, "reason": value.reason}
+        await self._repeat_call("POST", BLOCKS, fields)
+
+    async def remove_block(self, value: SigningBlock) -> None:
+        """Remove a signing block; repeat it until that succeeds."""
+        await self._repeat_call("DELETE", f"{BLOCKS}/{value.kind}/{value.value}")
+
+    async def create_key(self, name: str) -> Addition:
+        """Create an API key."""
+        output, error = self._run("create", name)
+        return Addition(name, output, error)
+
+    def revoke_key(self, name: str) -> None:
+        """Revoke an API key; repeat it until that succeeds."""
+        while self._run("revoke", name)[1]:
+            pass
+
+    async def webhooks(self) -> dict[str, str]:
+        """Return the secrets of the stored webhooks, by URL, of which each is there once."""
+        bodies = (await self.store.events.exchange_webhooks()).values()
+        webhooks = list(map(DECODER.decode, bodies))
+        secrets = {webhook.url: str(webhook.secret) for webhook in webhooks}
+        assert len(secrets) == len(webhooks)
+        return secrets
+
+    async def _repeat_call(self, method: str, path: str, fields: Any = None) -> None:
+        status = 503
+        while status == 503:
+            await asyncio.sleep(PAUSE_S)
+            status, _ = await self._call(method, path, fields)
+
+    async def _call(self, method: str, path: str, fields: Any = None) -> tuple[int, Any]:
+        """Return the status and the body of a response, which is a success or `store_down`."""
+        async with self._session.request(method, path, json=fields) as response:
+            body = await response.json()
+        success = 201 if method == "POST" else 200
+        assert response.status == success or body["code"] == "store_down", body
+        return response.status, body
+
+    def _run(self, *words: str) -> tuple[str, str]:
+        """Return the output of `warpseal key ...`, and the text of its error."""
+        with (
+            redirect_stdout(io.StringIO()) as output,
+            redirect_stderr(io.StringIO()) as error,
+        ):
+            code = main(["key", *words, "--store-url", self._url])
+        assert (code == 0) == (not error.getvalue())
+        return output.getvalue().strip(), error.getvalue()
+
+
+@asynccontextmanager
+async def operating(store: Store, url: str) -> AsyncIterator[Operator]:
+    """Give the operator of an open store."""
+    setup = DataApiSetup(
+        events=EventFeed(store.events),
+        signing_blocks=store.signing_blocks,
+        usage_access=UsageAccess(admin_token=TOKEN),
+    )
+    async with client_of(setup, headers={"authorization": f"Bearer {TOKEN}"}) as session:
+        yield Operator(store, session, url)
+
+
+class OperatorWork(StoreWork):
+    """An API key, a webhook and a signing block, of which the next item removes the last ones."""
+
+    count = 3
+
+    def __init__(self, folder: Path, server_url: str = "", *, ends_killed: bool = False) -> None:
+        super().__init__(folder, server_url, ends_killed=ends_killed)
+        self._keys: list[Addition] = []
+        self._webhooks: list[Addition] = []
+
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
+        async with self._store() as store, operating(store, self.url) as operator:
+            while (number := len(acknowledged)) < self.count:
+                last_key, last_webhook = self._keys[-1:], self._webhooks[-1:]
+                await operator.add_block(block(number))
+                await self._add(operator.add_webhook, "https://receiver.example/", self._webhooks)
+                await self._add(operator.create_key, "caller-", self._keys)
+                if number:
+                    await operator.remove_block(block(number - 1))
+                    await operator.remove_webhook(last_webhook[0].name)
+                    operator.revoke_key(last_key[0].name)
+                acknowledged.append(number)
+
+    @staticmethod
+    async def _add(
+        add: Callable[[str], Awaitable[Addition]], prefix: str, additions: list[Addition]
+    ) -> None:
+        """Add something, by another name after each error."""
+        while True:
+            additions.append(await add(f"{prefix}{len(additions)}"))
+            if additions[-1].secret:
+                return
+
+    async def read(self) -> list[int]:
+        async with self._store() as store, operating(store, self.url) as operator:
+            blocks_now = await store.signing_blocks.load()
+            webhooks = await operator.webhooks()
+            keys = await store.database.read(list_keys)
+        # One lost reply leaves no doubt.
+        assert not [
+            addition for addition in self._keys + self._webhooks if MAY_BE_STORED in addition.error
+        ]
+        shown_keys = {key.name: key.secret for key in self._keys if key.secret}
+        assert {key.name: key.digest for key in keys} == {
+            name: digest_key(text) for name, text in shown_keys.items()
+        }
+        valid = [key.name for key in keys if key.revoked_at is None]
+        assert valid == list(shown_keys)[-1:]
+        last = [webhook for webhook in self._webhooks if webhook.secret][-1]
+        assert webhooks == {last.name: last.secret}
+        assert [(row.kind, row.value) for row in blocks_now] == [
+            (block(self.count - 1).kind, block(self.count - 1).value)
+        ]
+        return list(range(self.count))
+
+
+class SteppedLeadership(ServerLeadership):
+    """A leadership whose attempts are made by the test.
+
+    hold_until: time of the event loop until which it believes to lead.
+    """
+
+    def __init__(self, url: StoreUrl, name: str) -> None:
+        super().__init__(url, name)
+        self.hold_until = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    async def attempt(self) -> bool:
+        """Acquire or renew once; return whether it leads."""
+        await self._end_after_attempt(self._lease.repeat(self._on_attempt))
+        return self.is_leader
+
+    async def renew_and_release(self) -> None:
+        """Run as the daemon does, until the first attempt."""
+        await self._end_after_attempt(self.run())
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._lease.close()
+
+    async def _end_after_attempt(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(work)
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    def _on_attempt(self, hold_until: float | None) -> None:
+        super()._on_attempt(hold_until)
+        self.hold_until = float("-inf") if hold_until is None else hold_until
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+
+class LeaseWork(Work):
+    """Two daemons that lead in turn: one acquires a lease, renews and releases it, and the other
+    one tries to acquire it meanwhile.
+    """
+
+    # A daemon that cannot release its lease holds the other one up for so long.
+    lease_s = 1.0
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "store.db"
+
+    def prepare(self) -> None:
+        """Leave the database without the table of leases."""
+
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
+        async with self._daemons(2) as daemons:
+            while (number := len(acknowledged)) < self.count:
+                leader, rival = daemons[number % 2], daemons[(number + 1) % 2]
+                await self._lead(leader, rival)
+                if await rival.attempt():
+                    # The leader was held up for longer than its lease.
+                    check_sole_leader(rival, leader)
+                    await rival.renew_and_release()
+                await leader.renew_and_release()
+                assert not leader.is_leader
+                acknowledged.append(number)
+
+    async def _lead(self, leader: SteppedLeadership, rival: SteppedLeadership) -> None:
+        """Let a daemon acquire the lease, which the other one has released or cannot renew."""
+        give_up_at = asyncio.get_running_loop().time() + TIMEOUT_S
+        while not await leader.attempt():
+            assert asyncio.get_running_loop().time() < give_up_at
+            await asyncio.sleep(PAUSE_S)
+        check_sole_leader(leader, rival)
+
+    @asynccontextmanager
+    async def _daemons(self, count: int) -> AsyncIterator[Sequence[SteppedLeadership]]:
+        """Give daemons whose leases are short."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(locks, "_LEASE_S", self.lease_s)
+            patch.setattr(locks, "_HOLD_S", self.lease_s * 3 / 4)
+            patch.setattr(locks, "_RECONNECT", Backoff(PAUSE_S, PAUSE_S))
+            daemons = [SteppedLeadership(StoreUrl.parse(self.url), "job") for _ in range(count)]
+            try:
+                yield daemons
+            finally:
+                for daemon in daemons:
+                    await daemon.close()
+
+    async def read(self) -> list[int]:
+        async with self._daemons(1) as (daemon,):
+            await self._lead(daemon, daemon)
+            await daemon.renew_and_release()
+        with open_read_only(StoreUrl.parse(self.url)) as connection:
+            assert connection.fetch("SELECT * FROM leases") == []
+        return list(range(self.count))
+
+
+def check_sole_leader(leader: SteppedLeadership, other: SteppedLeadership) -> None:
+    """Check that another daemon does not believe to lead when this one has become the leader."""
+    assert leader is other or other.hold_until <= asyncio.get_running_loop().time()
+
+
+class _RowsWork(StoreWork):
+    """Items whose rows are those of a database that nothing disturbs.
+
+    queries: queries of these rows, without times of the clock and random values.
+    """
+
+    queries: tuple[str, ...]
+
+    @property
+    def place(self) -> StoreUrl:
+        """The URL of the database."""
+        return StoreUrl.parse(self.url)
+
+    def rows(self) -> Rows:
+        """Return the rows of each query."""
+        with open_read_only(self.place) as connection:
+            return {query: list(connection.fetch(query)) for query in self.queries}
+
+    async def read(self) -> list[int]:
+        rows = await asyncio.to_thread(self.rows)
+        assert rows == await asyncio.to_thread(undisturbed_rows, type(self))
+        return list(range(self.count))
+
+
+@cache
+def undisturbed_rows(kind: type[_RowsWork]) -> Rows:
+    """Return the rows of a work on a disk that does not fail."""
+    with TemporaryDirectory() as folder:
+        work = kind(Path(folder))
+        work.prepare()
+        assert asyncio.run(work.run(LivingProcess())) == list(range(kind.count))
+        return work.rows()
+
+
+class FollowerWork(_RowsWork):
+    """Blocks of the P-Chain with their L1 transactions, origins and tasks."""
+
+    queries = (
+        "SELECT * FROM block_ranges ORDER BY chain_id, low",
+        "SELECT * FROM l1_transactions ORDER BY tx_id",
+        "SELECT * FROM eager_tasks ORDER BY tx_id",
+        "SELECT validation_id, subnet_id, bootstrap_index, registration, source"
+        " FROM origins ORDER BY validation_id",
+    )
+
+    async def _write_item(self, store: Store, process: Process, number: int) -> None:
+        low = 10 + 2 * number
+        first, second = transaction(low, low), transaction(low + 1, low + 1)
+        origin = BootstrapOrigin(SUBNET, number)
+        registration = RegistrationOrigin(replace(REGISTRATION, weight=100 + number).encode())
+        l1, read = store.l1, blocks(low, low + 1)
+        await repeat(partial(l1.append, P_CHAIN, read, [first, second], [origin]))
+        await repeat(partial(l1.store_origin, registration, "caller"))
+        await repeat(partial(l1.tasks.schedule, first.tx_id, float(number), number))
+        await repeat(partial(l1.tasks.schedule, second.tx_id, float(number), 0))
+        await repeat(partial(l1.tasks.end, second.tx_id))
+
+
+class IcmTaskWork(_RowsWork):
+    """ICM messages of an index, which are signed ahead: their events, and their tasks."""
+
+    queries = (
+        "SELECT * FROM icm_tasks ORDER BY message_id",
+        "SELECT number, name FROM events ORDER BY number",
+        "SELECT * FROM event_sources ORDER BY source",
+    )
+
+    async def _write_item(self, store: Store, process: Process, number: int) -> None:
+        tasks = IcmTasks(store.database)
+        source, destination = ChainID(b"\x01" * 32), ChainID(bytes([2, number]) * 16)
+        new = IcmTask(message(number).id, 0.0, 0, source, destination, message(number).raw, 9.0)
+        before = [message(number - 2).id] if number > 1 else []
+        plan = partial(change_tasks, new=[new], message_ids=before)
+        await repeat(partial(self._add, store, number, plan))
+        await repeat(partial(tasks.schedule, new.key, 60.0, 1))
+        await repeat(partial(tasks.postpone, destination, 70.0))
+        await repeat(partial(tasks.settle, new.key, b"signed"))
+        if number % 2:
+            await repeat(partial(tasks.renew, (source, destination), b"next", 80.0))
+        if number == 0:
+            await repeat(partial(tasks.end, new.key))
+
+    @staticmethod
+    async def _add(store: Store, number: int, plan: Callable[[Connection], None]) -> None:
+        # The reader of an index reads the position again after an error.
+        position = await store.events.position(SOURCE)
+        if position is None or position < number:
+            event = NewEvent.of(b"%016d" % number, source_event(number))
+            assert await store.events.add_from_source(SOURCE, position, number, [event], plan)
+
+
+class PageTokenKeyWork(StoreWork):
+    """The key of page tokens, and the id of the event log, which two daemons need at once."""
+
+    count = 2
+
+    def __init__(self, folder: Path, server_url: str = "", *, ends_killed: bool = False) -> None:
+        super().__init__(folder, server_url, ends_killed=ends_killed)
+        self._tokens: list[str] = []
+        self._prefixes: list[str] = []
+
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
+        async with self._store() as first, self._store() as second:
+            for store in (first, second)[len(acknowledged) :]:
+                tokens = PageTokens(store.api_keys, lambda: 0.0)
+                query = PageQuery("operation", b"subject", {}, 10)
+                self._tokens.append(await repeat(partial(tokens.encode, query, (b"position",))))
+                self._prefixes.append(await repeat(store.events.cursor_prefix))
+                acknowledged.append(len(acknowledged))
+
+    async def read(self) -> list[int]:
+        async with self._store() as store:
+            (_,) = await store.api_keys.token_keys()
+            tokens = PageTokens(store.api_keys, lambda: 0.0)
+            for text in self._tokens:
+                assert (await tokens.decode(text, "operation", b"subject")).size == 10
+            assert set(self._prefixes) == {await store.events.cursor_prefix()}
+        return list(range(self.count))
+
+
+class EvictionWork(_RowsWork):
+    """Messages, addresses, events and uptime that are too old or too many."""
+
+    count = 2
+    queries = (
+        "SELECT message_id, for_ever, size_bytes, candidates FROM messages ORDER BY message_id",
+        "SELECT public_key, shares.signature, verified FROM shares ORDER BY 2",
+        "SELECT public_keys, signature FROM signatures ORDER BY signature",
+        "SELECT node_id, kind FROM addresses ORDER BY node_id",
+        "SELECT number, name FROM events ORDER BY number",
+        "SELECT * FROM observed_hours ORDER BY hour",
+        "SELECT * FROM observed_validations ORDER BY validation_id",
+    )
+    # The first messages are kept for ever, the next ones are too old, and then too many.
+    pinned, old, messages = 2, 3, 10
+
+    def _store(self) -> Store:
+        # Three messages fit, whatever a step has counted before an error.
+        limits = {"max_bytes": 3_000, "max_age_s": DAY_S, "prune_batch": 1, "max_addresses": 2}
+        return store_at(self.url, **QUICK, **limits, events_max_age_s=DAY_S)
+
+    async def _create(self) -> None:
+        async with self._store() as store:
+            for number in range(self.messages):
+                if number < self.pinned:
+                    store.archive.pin(message(number))
+                store.archive.store_shares(message(number), [share(number)])
+                await store.archive.store_signature(message(number), signature(number))
+            await until(lambda: self._is_committed(store))
+            await store.addresses.replace(
+                AddressRow(_node(number), AddressKind.WORKED, "10.0.0.1", 9651, 0.0, 0)
+                for number in range(4)
+            )
+            await store.database.write(self._age)
+
+    def _age(self, connection: Connection) -> None:
+        """Let rows have been used, added or seen in the order of their numbers, the first ones
+        long ago.
+        """
+        now = time.time()
+        for number in range(self.messages):
+            used_at = 0.0 if number < self.pinned + self.old else now - 1_000 + number
+            use = "UPDATE messages SET used_at = ? WHERE message_id = ?"
+            connection.run(use, used_at, message(number).id)
+        for number in range(4):
+            keep = "UPDATE addresses SET kept_at = ? WHERE node_id = ?"
+            connection.run(keep, now + number if number else 0.0, _node(number))
+        connection.run("UPDATE events SET time = 0 WHERE number <= 4")
+
+    async def _write_item(self, store: Store, process: Process, number: int) -> None:
+        hours = range(10 + number, 14 + number)
+        validations = [
+            ValidationRow(ValidationID(bytes([hour]) * 32), _node(hour), hour, hour, hour, 0)
+            for hour in hours
+        ]
+        hour_rows = [HourRow(hour, _node(hour), 1_000 * hour, hour) for hour in hours]
+        await repeat(partial(store.observed.write, OBSERVER, validations, hour_rows))
+        prune = partial(store.observed.prune, 12 + number, 12.0 + number)
+        while await repeat(prune):
+            pass
+        # As in the writer's thread: after an error it goes on at its next time.
+        eviction = Eviction(store.database.settings)
+        step = partial(self._evict, store, eviction)
+        for _ in range(2):
+            while await repeat(step):
+                pass
+
+    @staticmethod
+    async def _evict(store: Store, eviction: Eviction) -> bool:
+        return await store.database.write(
+            lambda connection: eviction.run_step(connection, time.time())
+        )
+
+
+def _node(number: int) -> NodeID:
+    return NodeID(bytes([number]) * 20)
+
+
+class UsageRetentionWork(_RowsWork):
+    """Usage that is removed after its retention, and page tokens in the same database."""
+
+    queries = (
+        "SELECT * FROM usage ORDER BY level, dimension, start, path, method, status, api_key,"
+        " country, user_agent",
+        "SELECT * FROM usage_buckets ORDER BY level, start",
+        "SELECT minute, sums FROM usage_flushes ORDER BY minute",
+        "SELECT expires_at, body FROM page_tokens ORDER BY body",
+    )
+    calls = make_calls(Random(1), 15, NOW - 40 * DAY_S, NOW, 1)
+    settings = UsageSettings(hour_retention_s=38 * DAY_S, day_retention_s=60 * DAY_S)
+
+    def __init__(self, folder: Path, server_url: str = "", *, ends_killed: bool = False) -> None:
+        super().__init__(folder, server_url, ends_killed=ends_killed)
+        self._tokens: dict[str, bytes] = {}
+
+    @property
+    def place(self) -> StoreUrl:
+        """The URL of the tables of usage."""
+        return in_schema(StoreUrl.parse(self.url), SCHEMA)
+
+    async def _create(self) -> None:
+        async with database(self.url) as metrics:
+            await flush(metrics, self.calls)
+
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
+        clock = [0.0]
+        async with database(self.url) as metrics:
+            retention = UsageRetention(metrics, self.settings, lambda: clock[0])
+            tokens = PageTokenStore(metrics, lambda: clock[0])
+            while (number := len(acknowledged)) < self.count:
+                clock[0] = NOW + number * DAY_S
+                body = b"%d" % number
+                self._tokens[await repeat(partial(tokens.add, body))] = body
+                await repeat(retention.remove)
+                acknowledged.append(number)
+
+    async def read(self) -> list[int]:
+        async with database(self.url) as metrics:
+            tokens = PageTokenStore(metrics)
+            for token, body in self._tokens.items():
+                row = await tokens.find(token)
+                # Those of earlier days are expired.
+                assert row is None or row.body == body
+            assert row is not None
+        return await super().read()
+
+
+SERVICE_WORKS: Final = (
+    OperatorWork,
+    LeaseWork,
+    FollowerWork,
+    IcmTaskWork,
+    PageTokenKeyWork,
+    EvictionWork,
+    UsageRetentionWork,
+)
