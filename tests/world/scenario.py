@@ -25,10 +25,15 @@ _FIXED: Final = ("closed", "mute", "private")
 _FIXED_OF_STAKES: Final = ("keyless", "joins", "leaves")
 _FIXED_OF_L1: Final = ("inactive", "balance=15000")
 _MAX_KEYLESS_SHARE: Final = 0.2
-_NODE_LIES: Final = (
-    *("old-sets=2", "foreign-sets", "forged-height=1000", "forged-proposal=1000000000"),
-    *("forged-height=8796093022208", "foreign-conversion", "forged-balance", "foreign-version"),
-    *("foreign-upgrade", "foreign-upgrade=0001-01-01T00:00:00Z", "forged-epoch=1000"),
+# Lies of nodes that no daemon believes: of one node; of one among others; of all beside an index;
+# of fewer than must agree.
+_LIES_OF_ONE: Final = (
+    *("foreign-version", "foreign-upgrade", "foreign-upgrade=0001-01-01T00:00:00Z"),
+)
+_LIES_AMONG_OTHERS: Final = ("forged-proposal=1000000000", "forged-epoch=1000")
+_SET_LIES: Final = ("old-sets=2", "foreign-sets")
+_OTHER_LIES: Final = (
+    *("forged-height=1000", "forged-height=8796093022208", "foreign-conversion", "forged-balance"),
 )
 _SET_SOURCES: Final = ("node", "both", "index", "default", "default")
 _INDEXED: Final = ("index", "default")
@@ -420,9 +425,21 @@ def _node_down(rng: Random, setup: Setup, at_s: float) -> list[Action]:
 def _node_lie(rng: Random, setup: Setup, at_s: float) -> list[Action]:
     place = rng.randrange(setup.nodes)
     return [
-        Action(at_s, "node_lie", (place, rng.choice(_NODE_LIES))),
+        Action(at_s, "node_lie", (place, rng.choice(_node_lies(setup)))),
         Action(at_s + _duration_s(rng), "node_lie", (place, "")),
     ]
+
+
+def _node_lies(setup: Setup) -> list[str]:
+    """Return the lies that a daemon must not believe."""
+    words = list(_LIES_OF_ONE)
+    if setup.nodes > 1:
+        words += _LIES_AMONG_OTHERS
+    if setup.set_source in _INDEXED or setup.node_quorum > 1:
+        words += _SET_LIES
+    if setup.node_quorum > 1:
+        words += _OTHER_LIES
+    return words
 
 
 def _node_outage(rng: Random, setup: Setup, at_s: float) -> list[Action]:
@@ -479,7 +496,7 @@ def _start_beside_liars(rng: Random, setup: Setup, at_s: float) -> list[Action]:
     # By then the index has all blocks, if no further one comes.
     stop_s = 0.0 if is_first else at_s + 12.0 * has_index
     start_s = 0.0 if is_first else stop_s + rng.uniform(0.1, 2)
-    words = rng.choice(("foreign-sets", "old-sets=2") if has_index else _NODE_LIES)
+    words = rng.choice(_SET_LIES if has_index else _node_lies(setup))
     count = setup.nodes if has_index else setup.node_quorum - 1
     actions = []
     for place in rng.sample(range(setup.nodes), count):
