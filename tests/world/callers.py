@@ -133,6 +133,8 @@ class Callers:
                 self._simulation.reach("a set changed during a request")
             elif members != self._network.members(ask.message, FIRST_HEIGHT):
                 self._simulation.reach("a set had changed before a request")
+            if any(entry.public_key is None for entry in members):
+                self._simulation.reach("a request for a set with weight without keys")
             self._simulation.note(f"ask {ask.number} of message {ask.place}: {ask.describe()}")
 
     # The operator.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.world.simulation import Process, Simulation
 
 Address = tuple[str, int]
+_LOOPBACK: Final = "127.0.0.1"
 _FIRST_PORT: Final = 20_000
 _RETRY_S: Final = 1.0
 _WINDOW_BYTES: Final = 256 * 1024
@@ -80,7 +81,8 @@ class Network:
             await asyncio.sleep(_RETRY_S)
         server = self._servers.get(address)
         if server is None or not server.is_serving():
-            self._simulation.reach("connect to a closed port")
+            kind = "a closed port" if address[0] == _LOOPBACK else "a private address"
+            self._simulation.reach(f"connect to {kind}")
             await asyncio.sleep(self.draw_delay(link))
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         self._next_client_port += 1
