@@ -55,7 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
         "--kept", action="store_true", help=f"run the histories of {KEPT.name} instead of seeds"
     )
     parser.add_argument(
-        "--continue", dest="goes_on", action="store_true", help="run all seeds although one fails"
+        "--continue",
+        dest="goes_on",
+        action="store_true",
+        help="run all seeds although one fails; no history is shortened",
     )
     parser.add_argument(
         "--show", action="store_true", help="print the history of each seed, also if nothing fails"
