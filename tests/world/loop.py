@@ -51,6 +51,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._most_futures = 1000
         # Connections by the sockets of clients, which only carry them.
         self._channels: dict[int, Channel] = {}
+        counter = simulation.step_counter
+        is_product = process.name.startswith(("daemon", "index"))
+        self._run = counter.run if counter is not None and is_product else asyncio.Handle._run
 
     def run_ready(self) -> int:
         """Run the callbacks that are ready now, in their order; return their number."""
@@ -61,7 +64,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 break
             handle = ready.popleft()
             if not handle._cancelled:
-                handle._run()
+                self._run(handle)
         if ready:
             self._note_ready()
         return count

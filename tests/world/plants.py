@@ -169,6 +169,18 @@ def dial_with_an_error() -> None:
     Dialer._dial = fail_often  # type: ignore[method-assign]
 
 
+def hold_the_loop() -> None:
+    """Each request holds the loop."""
+    collect = SignatureAggregator._collect
+
+    async def collect_late(self: SignatureAggregator, request: Any, caller: Any) -> Any:
+        for _ in range(100_000):
+            _ = caller.request.round_key
+        return await collect(self, request, caller)
+
+    SignatureAggregator._collect = collect_late  # type: ignore[method-assign]
+
+
 PLANTS: Final[dict[str, Callable[[], None]]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -185,5 +197,6 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         send_webhooks_after_the_lease,
         lose_an_error,
         dial_with_an_error,
+        hold_the_loop,
     )
 }

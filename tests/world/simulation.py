@@ -13,12 +13,14 @@ import heapq
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.world.leases import Leases
 from tests.world.loop import SimulatedLoop
 from tests.world.network import Network
+from tests.world.steps import StepCounter, has_count
 from tests.world.threads import SimulatedThread, SimulationError
 from warpseal.errors import StartupError
 
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 UNIX_START_S: Final = 1_800_000_000.0
 START_S: Final = 1_000.0
 _MAX_S: Final = 7_200.0
-# Callbacks that run while the clock stands still; more of them are a loop that never rests.
 _SLOW_THREADS_S: Final = 0.05
 _FIRST_PID: Final = 101
+# Callbacks that run while the clock stands still; more of them are a loop that never rests.
 _MAX_CALLBACKS_AT_ONCE: Final = 200_000
 
 
@@ -139,6 +141,8 @@ class Simulation:
         # What a killed process leaves is kept until the end, since destructors run code.
         self.remains: list[object] = []
         self._driver: Process | None = None
+        # Counts what holds the loops of the product; None in most worlds, which it would slow down.
+        self.step_counter = StepCounter() if has_count(seed) else None
         self.network = Network(self)
         # Errors that no code handled.
         self.errors: list[str] = []
@@ -206,8 +210,9 @@ class Simulation:
         self._driver = driver = self.process("driver")
         task = driver.loop.create_task(drive(), name="driver")
         try:
-            while not task.done():
-                self._step()
+            with self.step_counter.tracing() if self.step_counter is not None else nullcontext():
+                while not task.done():
+                    self._step()
         finally:
             self.stop()
         return task.result()

@@ -10,6 +10,8 @@ import os
 import re
 import sys
 
+import pytest
+
 from tests.paths import ROOT
 
 
@@ -45,3 +47,21 @@ async def test_equal_seeds_give_equal_runs() -> None:
         history = re.sub(r"\d+ of 6 seeds, .*\n", "", output)
         runs.append(history.split(" seeds from ")[0])
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    ("plant", "seed", "failure"),
+    [
+        # In this seed the network is upgraded, and refuses the release that was tested.
+        ("advertise-the-tested-version", 98, "the daemon does not become ready again"),
+        ("lose-an-error", 0, "RuntimeError: lost"),
+        ("dial-with-an-error", 0, "RuntimeError: a dial failed"),
+        ("hold-the-loop", 27, "run_asgi holds the loop for"),
+    ],
+)
+async def test_a_planted_fault_is_found(plant: str, seed: int, failure: str) -> None:
+    code, output = await run_command(
+        *("--plant", plant, "--first", str(seed), "--seeds", "1", "--continue")
+    )
+    assert code == 1, output
+    assert failure in output
