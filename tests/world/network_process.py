@@ -170,10 +170,17 @@ class NetworkProcess:
                 self.simulated.set_balance(l1, validator.index, 10**9)
         self.simulated.advance(1)
 
-    def count_lies(self) -> None:
-        """Count the replies of validators and nodes that were false, late or none."""
+    def count_effects(self) -> None:
+        """Count the replies that were false, late or none, and who joined or left at a height."""
         for word, count in self.simulated.context.responder.lies.items():
             self._simulation.reach(f"validator: {word}", count)
+        height = self.simulated.state.heights.current
+        for validator in self.simulated.validators:
+            joins_at, leaves_at = validator.behaviour.joins_at, validator.behaviour.leaves_at
+            if joins_at is not None and joins_at <= height:
+                self._simulation.reach("validator of the Primary Network joined")
+            if leaves_at is not None and leaves_at <= height:
+                self._simulation.reach("validator of the Primary Network left")
         for node in self.simulated.nodes:
             for behaviour, count in node.lies.items():
                 self._simulation.reach(f"node: {self._node_words[behaviour]}", count)

@@ -102,7 +102,7 @@ class Stage:
         await asyncio.sleep(_AFTER_LAST_S)
         await self._recover()
         await asyncio.gather(*self._tasks, *adding)
-        self.network.count_lies()
+        self.network.count_effects()
         # What waited in memory is written.
         await asyncio.sleep(_AFTER_LAST_S)
         # Before the messages are signed again, which would give the same signatures.
