@@ -109,6 +109,9 @@ def install() -> None:
     _remember_signatures()
     connections.install()
     leases.watch()
+    from tests.world import containers
+
+    containers.watch()
 
 
 def set_boot_id(boot_id: bytes) -> None:

@@ -25,7 +25,10 @@ _STORE_UP_S: Final = 60.0
 # A power cut costs the last second of the store, and a flush takes some time.
 _UNFLUSHED_S: Final = 3.0
 _EVENTS_AGE_S: Final = 7 * 86_400.0
-_MAX_TASKS_AT_REST: Final = 80
+_MAX_TASKS_AT_REST: Final = 70
+# A reader of events is connected, and waits for the next one. Work of the daemon itself may be on
+# its way at that moment.
+_MAX_SIZES_AT_REST: Final = {"InFlight": 1, "SingleFlight": 3, "WriteQueue": 2}
 # Kept open for the next call, up to a minute; each request that waits may have one more.
 _MAX_NODE_CONNECTIONS: Final = 10
 _OWN_CONNECTIONS: Final = 4
@@ -330,6 +333,9 @@ def _check_rest(stage: Stage) -> None:
     """A daemon without callers has no work left, and what it held for others was bounded."""
     for tasks in stage.tasks_at_rest:
         require(len(tasks) <= _MAX_TASKS_AT_REST, f"{len(tasks)} tasks at rest: {tasks}")
+    for sizes in stage.sizes_at_rest:
+        for name, size in sizes.items():
+            require(size <= _MAX_SIZES_AT_REST.get(name, 0), f"{size} in {name} at rest")
     simulated = stage.network.simulated
     for daemon, connections in zip(stage.daemons, stage.connections_at_rest, strict=True):
         per_node = _MAX_NODE_CONNECTIONS + _most_at_once(stage, daemon.letter)

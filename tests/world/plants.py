@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any, Final
 
+from warpseal.aggregation.round_runner import OpenRounds
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.events.feed import EventFeed
 from warpseal.events.webhooks import WebhookSender
@@ -181,6 +182,11 @@ def hold_the_loop() -> None:
     SignatureAggregator._collect = collect_late  # type: ignore[method-assign]
 
 
+def keep_ended_rounds() -> None:
+    """A round stays in the table of open ones when it is over."""
+    OpenRounds._forget = lambda self, runner: None  # type: ignore[method-assign]
+
+
 PLANTS: Final[dict[str, Callable[[], None]]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -198,5 +204,6 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         lose_an_error,
         dial_with_an_error,
         hold_the_loop,
+        keep_ended_rounds,
     )
 }

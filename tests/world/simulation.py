@@ -59,6 +59,8 @@ class Process:
         self.loop = SimulatedLoop(simulation, self)  # type: ignore[abstract]
         # In the order of their starts, in which they end when the process is killed.
         self.threads: dict[SimulatedThread, None] = {}
+        # Objects of the product in which work of callers waits.
+        self.containers: list[object] = []
         # Called when the process ends, by itself or by a kill.
         self.on_end: list[Callable[[], None]] = []
 

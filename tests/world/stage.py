@@ -14,6 +14,7 @@ from typing import Any, Final
 from tests.world.announcements import STOP_S, Announcements
 from tests.world.callers import Callers
 from tests.world.cluster import running_cluster
+from tests.world.containers import measure
 from tests.world.daemon import SimulatedDaemon
 from tests.world.http_client import HttpReply, request
 from tests.world.network import Address, Link
@@ -39,7 +40,8 @@ _BLOCKS_READ_S: Final = 2.0
 class Stage:
     """The processes of a world.
 
-    tasks_at_rest: names of the tasks of each daemon when its callers had left.
+    tasks_at_rest: names of the tasks of each daemon when its callers had left; sizes_at_rest: sizes
+        of its containers then.
     stored: signatures in the store when the failures had ended, at `stored_at`.
     """
 
@@ -56,6 +58,7 @@ class Stage:
         ]
         self.tasks_at_rest: list[list[str]] = []
         self.connections_at_rest: list[int] = []
+        self.sizes_at_rest: list[dict[str, int]] = []
         self.stored: set[bytes] = set()
         self.stored_at = math.inf
         self._tasks: list[asyncio.Task[Any]] = []
@@ -282,6 +285,7 @@ class Stage:
             transports = self.simulation.network.transports
             connections = sum(transport.process is daemon.process for transport in transports)
             self.connections_at_rest.append(connections)
+            self.sizes_at_rest.append(measure(daemon.process))
 
     def _stored_signatures(self) -> set[bytes]:
         server = self.simulation.server

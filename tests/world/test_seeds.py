@@ -56,6 +56,7 @@ async def test_equal_seeds_give_equal_runs() -> None:
         ("advertise-the-tested-version", 98, "the daemon does not become ready again"),
         ("lose-an-error", 0, "RuntimeError: lost"),
         ("dial-with-an-error", 0, "RuntimeError: a dial failed"),
+        ("keep-ended-rounds", 0, "in OpenRounds at rest"),
         ("hold-the-loop", 27, "run_asgi holds the loop for"),
     ],
 )

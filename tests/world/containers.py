@@ -1,0 +1,71 @@
+"""The containers in which the daemon keeps work of its callers, and how much is in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.world.simulation import Process
+from tests.world.threads import active_simulation
+from warpseal.aggregation.admission import RoundAdmission
+from warpseal.aggregation.round_runner import OpenRounds
+from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
+from warpseal.api.http.in_flight import InFlight
+from warpseal.peers.connection_registry import ConnectionRegistry
+from warpseal.peers.dialer import Dialer
+from warpseal.peers.request_fanout import RequestQueue
+from warpseal.protocol.requests import RequestTable
+from warpseal.runtime.single_flight import SingleFlight
+from warpseal.store.reader import StoreReader
+from warpseal.store.write_queue import WriteQueue
+from warpseal.validators.set_cache import SetCache
+
+
+def _count_turns(admission: RoundAdmission) -> int:
+    queues = admission.queues.values()
+    return admission.callers + sum(len(queue.waiting) + queue.running for queue in queues)
+
+
+# The sizes of caches are what they have beyond their bounds.
+_SIZES: Final[dict[type, Callable[[Any], int]]] = {
+    OpenRounds: lambda rounds: len(rounds._open),
+    RoundAdmission: _count_turns,
+    ShareCache: lambda cache: len(cache._listeners) + max(0, len(cache) - cache._max_messages),
+    SharedByteLimit: lambda limit: max(0, limit.used_bytes - limit._limit_bytes),
+    SetCache: lambda cache: max(0, cache.held_bytes - cache._max_bytes),
+    SingleFlight: lambda flights: flights.in_flight,
+    WriteQueue: lambda queue: queue.writes,
+    StoreReader: lambda reader: sum(not read.done() for read in reader._abandoned),
+    InFlight: lambda requests: requests._total,
+    RequestTable: lambda requests: len(requests._asks) + len(requests._reasks),
+    RequestQueue: lambda fanout: len(fanout._asks) + len(fanout._reasks),
+    ConnectionRegistry: lambda registry: len(registry._with_queue),
+    Dialer: lambda dialer: len(dialer._tasks),
+}
+
+
+def watch() -> None:
+    """Let each process remember its containers."""
+    for kind in _SIZES:
+        _remember(kind)
+
+
+def measure(process: Process) -> dict[str, int]:
+    """Return the sizes of the containers of a process, by the names of their classes."""
+    sizes: Counter[str] = Counter()
+    for container in process.containers:
+        sizes[type(container).__name__] += _SIZES[type(container)](container)
+    return sizes
+
+
+def _remember(kind: Any) -> None:
+    begin = kind.__init__
+
+    def remember(self: Any, *arguments: Any, **keywords: Any) -> None:
+        simulation = active_simulation()
+        if simulation is not None and simulation.current is not None:
+            simulation.current.containers.append(self)
+        begin(self, *arguments, **keywords)
+
+    kind.__init__ = remember
