@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any, Final
 
 from tests.world.daemon import TOKEN, SimulatedDaemon
 from tests.world.http_client import HttpReply, listen, request
 from tests.world.network_process import NetworkProcess
+from tests.world.periods import Periods
 from tests.world.records import Ask, Block, Ending, Reader
 from tests.world.scenario import FIRST_HEIGHT
 from tests.world.simulation import Simulation
@@ -24,7 +26,7 @@ class Callers:
 
     asks: each request of a caller with its answer.
     blocks: signing blocks with the times at which they were in force for sure.
-    blocked_places: messages that the operator wanted to block at some time.
+    blocked: when the operator wanted each message blocked.
     reader: what a reader of events saw, who keeps its cursor.
     """
 
@@ -33,9 +35,12 @@ class Callers:
         self._network = network
         self.asks: list[Ask] = []
         self.blocks: dict[int, list[Block]] = {}
-        self.blocked_places: set[int] = set()
+        self.blocked: defaultdict[int, Periods] = defaultdict(Periods)
+        self._blocking: Counter[int] = Counter()
         self.reader = Reader()
         self._unblocked_at: dict[int, float] = {}
+        # Raises AssertionError if an answer is not what it should be.
+        self.check_ending: Callable[[Ask], None] = lambda ask: None
 
     # Relayers.
 
@@ -65,6 +70,7 @@ class Callers:
             ask.height = body["pChainHeight"] = self._network.simulated.state.heights.current
         elif form == "destination":
             body |= {"destinationBlockchainId": "C", "report": True}
+            ask.has_destination = True
         await self._send(daemon, ask, "POST", AGGREGATE_PATH, body, leaves_after_s)
 
     async def do_ask_tx(self, daemon: SimulatedDaemon, place: int, timeout_s: float) -> None:
@@ -85,7 +91,7 @@ class Callers:
             timeout_s,
             self._simulation.now,
             daemon.letter,
-            is_of_tx=True,
+            transaction=transaction,
         )
         path = f"{AGGREGATE_PATH}/{transaction.text}?timeoutSeconds={timeout_s}"
         await self._send(daemon, ask, "GET", path, None, None)
@@ -106,13 +112,11 @@ class Callers:
         ask.daemon_at_start = daemon.changes
         ask.daemon_age_s = self._simulation.now - daemon.changed_at
         ask.index_age_s = 0.0 if self._network.has_stopped_index else daemon.index_age_s
-        ask.node_failure_age_s = self._simulation.now - self._network.node_failed_at
         ask.had_daemon = daemon.ready.is_set() and daemon.is_alive and not daemon.is_stopping
         try:
             async with asyncio.timeout(leaves_after_s):
                 if not daemon.ready.is_set():
-                    ask.ending = Ending.NO_CONNECTION
-                    return
+                    raise ConnectionError("the daemon does not listen")
                 reply = await request(method, daemon.api_url + path, body)
         except TimeoutError:
             ask.ending = Ending.LEFT
@@ -122,20 +126,22 @@ class Callers:
         else:
             ask.ending, ask.reply = Ending.REPLY, reply
             self._simulation.reach(f"answer {reply.status} {reply.code}")
-        finally:
-            ask.ended_at, ask.daemon_at_end = self._simulation.now, daemon.changes
-            ask.last_height = self._network.simulated.state.heights.current
-            ask.c_chain_height = self._network.c_chain_height()
-            ask.block_age_s = ask.started_at - self._network.last_block_at
-            if ask.c_chain_height != epoch_height:
-                self._simulation.reach("an epoch ended during a request")
-            if self._network.members(ask.message) != members:
-                self._simulation.reach("a set changed during a request")
-            elif members != self._network.members(ask.message, FIRST_HEIGHT):
-                self._simulation.reach("a set had changed before a request")
-            if any(entry.public_key is None for entry in members):
-                self._simulation.reach("a request for a set with weight without keys")
-            self._simulation.note(f"ask {ask.number} of message {ask.place}: {ask.describe()}")
+        ask.ended_at, ask.daemon_at_end = self._simulation.now, daemon.changes
+        ask.c_chain_height = self._network.c_chain_height()
+        ask.block_age_s = ask.started_at - self._network.last_block_at
+        if ask.c_chain_height != epoch_height:
+            self._simulation.reach("an epoch ended during a request")
+        if self._network.members(ask.message) != members:
+            self._simulation.reach("a set changed during a request")
+        elif members != self._network.members(ask.message, FIRST_HEIGHT):
+            self._simulation.reach("a set had changed before a request")
+        if any(entry.public_key is None for entry in members):
+            self._simulation.reach("a request for a set with weight without keys")
+        self._simulation.note(f"ask {ask.number} of message {ask.place}: {ask.describe()}")
+        try:
+            self.check_ending(ask)
+        except AssertionError as error:
+            self._simulation.fail(str(error))
 
     # The operator.
 
@@ -148,8 +154,12 @@ class Callers:
             "reason": "a bug of the bridge",
         }
         began_at = self._simulation.now
-        self.blocked_places.add(place)
+        self.blocked[place].begin("block", began_at)
+        self._blocking[place] += 1
         reply = await self._administer(daemon, "POST", "/v1/signing-blocks", fields)
+        self._blocking[place] -= 1
+        # A removal may have ended in the meantime.
+        self.blocked[place].begin("block", self._simulation.now)
         if reply is not None and reply.status == 201:
             # A removal that began in the meantime may have come first or last.
             if self._unblocked_at.get(place, 0.0) < began_at:
@@ -163,7 +173,7 @@ class Callers:
 
     async def unblock_all(self, daemon: SimulatedDaemon) -> None:
         """Remove all blocks, those too whose response did not come, as soon as a daemon can."""
-        for place in sorted(self.blocked_places):
+        for place in sorted(self.blocked):
             self._end_block(place)
             while True:
                 if await self._unblock(daemon, place):
@@ -181,7 +191,10 @@ class Callers:
         message_id = "0x" + self._network.message(place).unsigned.id.hex()
         path = f"/v1/signing-blocks/message-id/{message_id}"
         reply = await self._administer(daemon, "DELETE", path)
-        return reply is not None and reply.status < 500
+        is_removed = reply is not None and reply.status < 500
+        if is_removed and not self._blocking[place]:
+            self.blocked[place].end("block", self._simulation.now)
+        return is_removed
 
     async def add_webhook(self, daemon: SimulatedDaemon) -> None:
         """Add the webhook as soon as a daemon answers."""
@@ -231,7 +244,7 @@ class Callers:
                 # The cursor expired, or the log cannot be read.
                 self._simulation.note(f"reader of events: {error!r}")
                 if "cursor_expired" in str(error):
-                    self.reader.begin_again()
+                    self.reader.begin_again(self._simulation.now)
             await asyncio.sleep(_RETRY_S)
 
     async def _read_events(self, daemon: SimulatedDaemon) -> None:
@@ -242,7 +255,6 @@ class Callers:
                 self._simulation.note(f"event {cursor} {event['type']} {event.get('messageId')}")
             self.reader.on_event(cursor, event, self._simulation.now)
 
-    def signed_before_reading(self) -> set[int]:
+    def signed_before(self, began_at: float) -> set[int]:
         """Return the messages that may have been signed before the reader of events began."""
-        began_at = self.reader.began_at
         return {ask.place for ask in self.asks if ask.started_at <= began_at}

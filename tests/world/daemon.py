@@ -20,6 +20,7 @@ from tests.world import install
 from tests.world.index_process import IndexProcess
 from tests.world.network import Link
 from tests.world.network_process import NetworkProcess
+from tests.world.periods import Delays, Disturbances
 from tests.world.scenario import Setup
 from tests.world.server import ADDRESS, CONNECTION_LIFE_S, URL, Loss
 from tests.world.simulation import Process, Simulation
@@ -30,6 +31,7 @@ TOKEN: Final = "the-token-of-the-operator"
 _LETTERS: Final = "ab"
 _RETRY_S: Final = 1.0
 _START_S: Final = 1.0
+_CLOCK_TOLERANCE_S: Final = 50.0
 
 
 class SimulatedDaemon:
@@ -37,14 +39,13 @@ class SimulatedDaemon:
 
     process: the one that runs, or ran last.
     ready: whether it can be asked at `api_url`.
-    changes: how often it was started, killed or stopped; changed_at: when for the last time.
     letter: its name.
     is_stopping: whether it has had a signal to stop.
-    slowest_threads_s: longest mean time for which a job has waited for its thread.
+    thread_delays: mean time for which a job waits for its thread.
     power_cuts: times of power cuts.
     store_failures: times at which the disk or the server of the store failed.
-    has_had_wrong_clock: whether its clock was wrong at some time; clock_ahead_s: by how much it was
-        ahead at most.
+    wrong_clocks: when its clock was so wrong that peers refuse it, until they are connected again.
+    clock_ahead_s: by how much its clock was ahead at most.
     """
 
     def __init__(
@@ -64,13 +65,12 @@ class SimulatedDaemon:
         self.process: Process | None = None
         self.ready = asyncio.Event()
         self.api_url = ""
-        self.changes = 0
-        self.changed_at = simulation.now
+        self._changed_at = [simulation.now]
         self.is_stopping = False
-        self.slowest_threads_s = setup.thread_ms / 1000
+        self.thread_delays = Delays(setup.thread_ms / 1000)
         self.power_cuts: list[float] = []
         self.store_failures: list[tuple[float, float]] = []
-        self.has_had_wrong_clock = False
+        self.wrong_clocks = Disturbances()
         self.clock_ahead_s = 0.0
         self._starts = 0
         self._started_at = simulation.now
@@ -152,6 +152,7 @@ class SimulatedDaemon:
         )
         process.clock_offset_s = self._clock_offset_s
         process.thread_delay_s = setup.thread_ms / 1000
+        self.thread_delays.change(process.thread_delay_s, simulation.now)
 
         def announce(api_url: str, metrics_url: str) -> None:
             simulation.on_driver(lambda: self._on_ready(process, api_url))
@@ -230,8 +231,21 @@ class SimulatedDaemon:
         self._simulation.reach(f"{ending} in the first second of a start" if is_new else ending)
 
     def _on_change(self) -> None:
-        self.changes += 1
-        self.changed_at = self._simulation.now
+        self._changed_at.append(self._simulation.now)
+
+    @property
+    def changes(self) -> int:
+        """How often it was started, killed or stopped."""
+        return len(self._changed_at) - 1
+
+    @property
+    def changed_at(self) -> float:
+        """When it was started, killed or stopped for the last time."""
+        return self._changed_at[-1]
+
+    def changes_at(self, time: float) -> int:
+        """Return how often it had been started, killed or stopped at a time."""
+        return sum(changed_at <= time for changed_at in self._changed_at) - 1
 
     # Its machine.
 
@@ -275,32 +289,38 @@ class SimulatedDaemon:
         self._clock_offset_s = offset_s
         if self.process is not None:
             self.process.clock_offset_s = offset_s
-            self.has_had_wrong_clock |= bool(offset_s)
+            if abs(offset_s) > _CLOCK_TOLERANCE_S:
+                self.wrong_clocks.begin("clock", self._simulation.now)
+            else:
+                self.wrong_clocks.end("clock", self._simulation.now)
             self.clock_ahead_s = max(self.clock_ahead_s, offset_s)
 
     def do_slow_threads(self, mean_ms: float) -> None:
         if self.process is not None:
             self.process.thread_delay_s = mean_ms / 1000
-            self.slowest_threads_s = max(self.slowest_threads_s, mean_ms / 1000)
+            self.thread_delays.change(mean_ms / 1000, self._simulation.now)
 
     # Its links.
 
     async def do_cut_validator(self, index: int, seconds: float) -> None:
-        self._network.disturb(index)
+        self._network.begin_disturbance(index, f"cut {self.letter}")
         await self._cut(self._validator_links(index), seconds)
+        self._network.end_disturbance(index, f"cut {self.letter}")
 
     async def do_cut_node(self, place: int, seconds: float) -> None:
+        self._network.begin_node_failure(place, f"cut {self.letter}")
         await self._cut(self._links_to(self._network.simulated.nodes[place].port), seconds)
-        self._network.note_node_failure()
+        self._network.end_node_failure(place, f"cut {self.letter}")
 
     async def do_half_open(self, index: int, seconds: float) -> None:
-        self._network.disturb(index)
+        self._network.begin_disturbance(index, f"half-open {self.letter}")
         links = self._validator_links(index)
         for link in links:
             link.is_half_open = True
         await asyncio.sleep(seconds)
         for link in links:
             link.is_half_open = False
+        self._network.end_disturbance(index, f"half-open {self.letter}")
         self._simulation.note_failure()
 
     async def do_cut_server(self, seconds: float) -> None:

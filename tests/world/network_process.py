@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from tests.world.periods import Disturbances, Periods
 from tests.world.receiver import Receiver
 from tests.world.scenario import Scenario
 from tests.world.simulation import Process, Simulation
+from warpseal.protocol.limits import SILENCE_TIMEOUT_S
 from warpseal.warp.ids import PRIMARY_NETWORK
 from warpseal_simnet.behaviours import ListenMode
 from warpseal_simnet.network import SimulatedNetwork
@@ -27,28 +30,30 @@ _NEXT: Final = Release((1, 16, 0), (1, 15, 0), "igloo", (1, 16, 0))
 _MIN_BLOCK_S: Final = 1.0
 _SET_LIES: Final = ("old-sets=2", "foreign-sets")
 _INDEXED: Final = ("index", "default")
-_IN_TIME: Final = Outage()
 _FAR_S: Final = 0.1
 _LISTENING: Final = (ListenMode.OPEN, ListenMode.MUTE)
 _ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
+# The daemon reads the set with a new validator, and peers send the address of it.
+_DISCOVERY_S: Final = 10.0
+_RETRY_S: Final = 1.0
+# Neither side learns that bytes of a half-open connection are lost, before it misses a pong.
+_UNNOTICED_S: Final = SILENCE_TIMEOUT_S
 
 
 class NetworkProcess:
     """The network while it runs; a method `do_x` is the action `x` of a scenario.
 
     simulated: the network itself.
-    lied: words of validators that were not honest at some time.
-    disturbed: validators that could not sign, or not be reached, at some time.
+    lies: when each validator was not honest.
+    disturbances: when each validator could not sign, or not be reached.
     last_block_at: when the P-Chain got its last block.
-    has_set_lies: whether nodes have given other sets than those of the index.
+    set_lies_since: when nodes began to give other sets than those of the index.
     has_stopped_index: whether the index has stopped at a transaction that it does not know.
-    has_node_failures: whether too few honest nodes have answered at some time.
-    node_failed_at: when a fault of a node began or ended for the last time.
     third_upgraded_at: when more than a third of the stake ran the next release.
     nodes_upgraded_at: when all nodes ran it.
     first_future_height: height of the first transaction that the daemon does not know, 0 without
         any.
-    has_keyless_weight: whether some weight of a set had no key at some time.
+    keyless_since: when some weight of a set began to have no key.
     """
 
     def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
@@ -57,19 +62,20 @@ class NetworkProcess:
         self._process: Process
         self.simulated: SimulatedNetwork
         self.receiver: Receiver | None = None
-        self.lied: dict[int, list[str]] = {}
-        self.disturbed: set[int] = set()
+        self.lies: defaultdict[int, Periods] = defaultdict(Periods)
+        self.disturbances: defaultdict[int, Disturbances] = defaultdict(Disturbances)
         self.last_block_at = simulation.now
-        self.has_set_lies = False
+        self.set_lies_since = math.inf
         self.has_stopped_index = False
-        self.has_node_failures = False
-        self.node_failed_at = -math.inf
         self.third_upgraded_at = math.inf
         self.nodes_upgraded_at = math.inf
         self.first_future_height = 0
-        self.has_keyless_weight = False
+        self.keyless_since = math.inf
         # Words of what nodes have said.
         self._node_words: dict[NodeBehaviour, str] = {}
+        # When each node did not answer, or not with what it should know; and when it lied.
+        self._node_failures = [Periods() for _ in range(scenario.setup.nodes)]
+        self._node_lies = [Periods() for _ in range(scenario.setup.nodes)]
         self._messages: list[SimMessage]
         self._stopped: set[int] = set()
         # Ports of the nodes that are down.
@@ -108,9 +114,9 @@ class NetworkProcess:
         for validator in self.simulated.validators:
             behaviour = validator.behaviour
             if behaviour.has_fixed_fields and behaviour.leaves_at is None:
-                self.disturbed.add(validator.index)
-                has_balance = behaviour.balance_navax is None
-                self.has_keyless_weight |= behaviour.keyless or not has_balance
+                self.begin_disturbance(validator.index, "fixed")
+                if behaviour.keyless or behaviour.balance_navax is not None:
+                    self.keyless_since = simulation.now
         if setup.has_webhook and setup.has_store:
             self.receiver = Receiver(simulation)
             self.receiver.start()
@@ -127,6 +133,16 @@ class NetworkProcess:
     def message_place(self, place: int) -> int:
         """Return the place of a message among those that there are."""
         return place % len(self._messages)
+
+    def l1_places(self) -> set[int]:
+        """Return the place of the last message that the L1 signs, if there is an L1."""
+        l1 = self._l1()
+        places = [
+            place
+            for place, message in enumerate(self._messages)
+            if l1 is not None and message.signing_subnet_id == l1
+        ]
+        return set(places[-1:])
 
     def validator_ports(self) -> set[int]:
         """Return the ports of all validators that listen."""
@@ -145,10 +161,11 @@ class NetworkProcess:
     async def recover(self) -> None:
         """End all faults of validators and nodes."""
         for index in range(len(self.simulated.validators)):
-            self.simulated.set_behaviour(index, "")
-        for place, node in enumerate(self.simulated.nodes):
-            node.rpc.outages.clear()
-            node.behaviour, node.lag = parse_node_behaviour(""), 0
+            self.do_behave(index, "")
+        for place in range(len(self.simulated.nodes)):
+            self.do_node_outage(place, "", 0.0)
+            self.do_node_lag(place, 0)
+            self.do_node_lie(place, "")
             await self.do_node_up(place)
         await self._open_validators()
         await self._end_upgrade()
@@ -189,16 +206,27 @@ class NetworkProcess:
             if node.late_replies:
                 self._simulation.reach("node: read of an earlier block", node.late_replies)
 
-    def disturb(self, index: int) -> None:
-        """Note that a validator cannot be reached for a while."""
-        self.disturbed.add(index % len(self.simulated.validators))
+    def begin_disturbance(self, index: int, cause: str) -> None:
+        """Note that a validator cannot be reached from now on."""
+        index %= len(self.simulated.validators)
+        self.disturbances[index].begin(cause, self._simulation.now)
+
+    def end_disturbance(self, index: int, cause: str) -> None:
+        """Note that a validator can be reached again."""
+        index %= len(self.simulated.validators)
+        unnoticed_s = _UNNOTICED_S if cause.startswith("half-open") else 0.0
+        self.disturbances[index].end(cause, self._simulation.now, unnoticed_s)
 
     # Validators.
 
     def do_behave(self, index: int, words: str) -> None:
         index %= len(self.simulated.validators)
-        self.disturbed.add(index)
-        self.lied.setdefault(index, []).append(words)
+        if words:
+            self.begin_disturbance(index, "lie")
+            self.lies[index].begin("lie", self._simulation.now)
+        else:
+            self.end_disturbance(index, "lie")
+            self.lies[index].end("lie", self._simulation.now)
         self.simulated.set_behaviour(index, words)
 
     def _has_address(self, index: int) -> bool:
@@ -208,7 +236,7 @@ class NetworkProcess:
     def do_stop_validator(self, index: int) -> None:
         index %= len(self.simulated.validators)
         if index not in self._stopped and self._has_address(index):
-            self.disturbed.add(index)
+            self.begin_disturbance(index, "stop")
             self._stopped.add(index)
             self._simulation.reach("validator stopped")
             self._call_soon(lambda: self.simulated.stop_validator(index))
@@ -220,13 +248,17 @@ class NetworkProcess:
             self._simulation.reach(
                 "validator started at a new address" if moved else "validator started"
             )
+            if moved:
+                self._begin_discovery(index)
             await self._call(self.simulated.start_validator(index, moved=bool(moved)))
+            self.end_disturbance(index, "stop")
 
     def do_disconnect(self, index: int) -> None:
         index %= len(self.simulated.validators)
-        self.disturbed.add(index)
+        self.begin_disturbance(index, "disconnect")
         self._simulation.reach("validator ended its connections")
         self._call_soon(lambda: self.simulated.disconnect(index))
+        self.end_disturbance(index, "disconnect")
 
     # The upgrade to the next release.
 
@@ -240,18 +272,24 @@ class NetworkProcess:
         if self.fork_unix_s is not None:
             return
         self.simulated.state.fork_times[_NEXT.upgrade] = self._process.unix_time() + seconds
-        self._simulation.after(seconds, lambda: self._simulation.reach("upgrade: its time passed"))
-        self.disturbed.update(range(len(self.simulated.validators)))
+        # Those of different releases refuse each other then, and the daemon follows them.
+        self._simulation.after(seconds, self._begin_fork)
+
+    def _begin_fork(self) -> None:
+        self._simulation.reach("upgrade: its time passed")
+        for index in range(len(self.simulated.validators)):
+            self.begin_disturbance(index, "fork")
 
     async def do_upgrade_validator(self, index: int) -> None:
         index %= len(self.simulated.validators)
         if index not in self._stopped and self.simulated.validators[index].release != _NEXT:
-            self.disturbed.add(index)
             self._simulation.reach("validator upgraded")
             if not self._has_address(index):
                 self.simulated.validators[index].release = _NEXT
                 return
+            self.begin_disturbance(index, "upgrade")
             await self._call(self.simulated.upgrade_validator(index, _NEXT))
+            self.end_disturbance(index, "upgrade")
             if 3 * self._upgraded_stake() > self._stake(self.simulated.validators):
                 self.third_upgraded_at = min(self.third_upgraded_at, self._simulation.now)
 
@@ -268,7 +306,9 @@ class NetworkProcess:
         async with self._node_locks[place]:
             if place not in self._node_ports and self.simulated.nodes[place].release != _NEXT:
                 self._simulation.reach("node upgraded")
+                self.begin_node_failure(place, "upgrade")
                 await self._call(self.simulated.upgrade_node(place, _NEXT))
+                self.end_node_failure(place, "upgrade")
                 if all(node.release == _NEXT for node in self.simulated.nodes):
                     self.nodes_upgraded_at = self._simulation.now
 
@@ -283,10 +323,6 @@ class NetworkProcess:
         self.first_future_height = self.first_future_height or future.height or 0
         self._simulation.reach("transaction of a new type")
         self.has_stopped_index = True
-        # From now on no index contradicts the nodes.
-        liars = sum(node.behaviour != _HONEST for node in self.simulated.nodes)
-        honest = len(self.simulated.nodes) - liars
-        self.has_node_failures |= honest < self._scenario.setup.node_quorum
         self._note_block()
 
     async def _end_upgrade(self) -> None:
@@ -313,16 +349,26 @@ class NetworkProcess:
 
     # Nodes.
 
-    def note_node_failure(self) -> None:
-        """Note that a fault of a node begins or ends, by which too few of them may answer."""
-        self.has_node_failures = True
-        self.node_failed_at = self._simulation.now
+    def has_node_failure(self, start: float, end: float) -> bool:
+        """Return whether a node failed, or too few of them were honest, from a start to an end."""
+        liars = sum(lies.meet(start, end) for lies in self._node_lies)
+        is_outvoted = len(self._node_lies) - liars >= self._scenario.setup.node_quorum
+        return not is_outvoted or any(failure.meet(start, end) for failure in self._node_failures)
+
+    def begin_node_failure(self, place: int, cause: str) -> None:
+        """Note that a node does not answer from now on, or not with what it should know."""
+        self._node_failures[place].begin(cause, self._simulation.now)
+
+    def end_node_failure(self, place: int, cause: str) -> None:
+        """Note that a node answers again."""
+        self._node_failures[place].end(cause, self._simulation.now)
 
     async def do_node_down(self, place: int) -> None:
         node = self.simulated.nodes[place]
         if node.port and place not in self._node_ports:
             self._node_ports[place] = node.port
             self._simulation.reach("node went down")
+            self.begin_node_failure(place, "down")
             async with self._node_locks[place]:
                 await self._call(node.down())
 
@@ -332,7 +378,7 @@ class NetworkProcess:
         if port is not None:
             async with self._node_locks[place]:
                 await self._call(node.start(port))
-            self.note_node_failure()
+            self.end_node_failure(place, "down")
         self._simulation.note_failure()
 
     def do_node_lie(self, place: int, words: str) -> None:
@@ -345,7 +391,8 @@ class NetworkProcess:
         elif words in _SET_LIES and self._has_index:
             # The index has the sets of all heights but the newest.
             is_outvoted = True
-            self.has_set_lies |= bool(words)
+            if words:
+                self.set_lies_since = min(self.set_lies_since, self._simulation.now)
         elif words.startswith("forged-proposal"):
             # A second node confirms a leap.
             is_outvoted = len(liars) == 1 and len(nodes) > 1
@@ -356,8 +403,10 @@ class NetworkProcess:
             is_outvoted = len(liars) < quorum
         if not words or is_outvoted:
             nodes[place].behaviour = parse_node_behaviour(words)
-            honest = len(nodes) - len(liars)
-            self.has_node_failures |= bool(words) and honest < quorum
+            if words:
+                self._node_lies[place].begin("lie", self._simulation.now)
+            else:
+                self._node_lies[place].end("lie", self._simulation.now)
         self._node_words[nodes[place].behaviour] = words
 
     @property
@@ -369,20 +418,31 @@ class NetworkProcess:
         outages.clear()
         if kind:
             outages["*"] = Outage(OutageKind(kind), delay_s)
+            self.end_node_failure(place, "late")
+            self.begin_node_failure(place, "outage")
+        else:
+            self.end_node_failure(place, "outage")
+            self.end_node_failure(place, "late")
 
     def do_node_late(self, place: int, delay_s: float, tail_s: float) -> None:
         """Let a node answer late; in time, if both are 0."""
         outages = self.simulated.nodes[place].rpc.outages
-        before = outages.get("*", _IN_TIME)
         outages.clear()
         if delay_s or tail_s:
             outages["*"] = Outage(None, delay_s, tail_s)
+        self.end_node_failure(place, "outage")
         # A node that is a little late is one that is far away.
-        if max(delay_s + tail_s, before.delay_s + before.tail_s) > _FAR_S or before.kind:
-            self.note_node_failure()
+        if delay_s + tail_s > _FAR_S:
+            self.begin_node_failure(place, "late")
+        else:
+            self.end_node_failure(place, "late")
 
     def do_node_lag(self, place: int, blocks: int) -> None:
         self.simulated.nodes[place].lag = blocks
+        if blocks:
+            self.begin_node_failure(place, "lag")
+        else:
+            self.end_node_failure(place, "lag")
 
     # The chain.
 
@@ -414,8 +474,11 @@ class NetworkProcess:
     def do_set_balance(self, place: int, balance: int) -> None:
         index = self._l1_member(place)
         if index is not None:
-            self.disturbed.add(index)
-            self.has_keyless_weight |= not balance
+            if balance:
+                self.end_disturbance(index, "balance")
+            else:
+                self.begin_disturbance(index, "balance")
+                self.keyless_since = min(self.keyless_since, self._simulation.now)
             self._simulation.reach(
                 "validator was funded" if balance else "validator became inactive"
             )
@@ -434,7 +497,7 @@ class NetworkProcess:
         ]
         if spare:
             # No daemon is connected to it yet.
-            self.disturbed.add(spare[0])
+            self._begin_discovery(spare[0])
             self.simulated.p_chain.register(l1, spare[0], weight=weight)
             self._simulation.reach("validator of the L1 joined")
             self._note_block()
@@ -444,6 +507,22 @@ class NetworkProcess:
         state = self.simulated.state
         at = state.heights.current if height is None else height
         return state.set_at(message.signing_subnet_id, at)
+
+    def _begin_discovery(self, index: int) -> None:
+        self.begin_disturbance(index, "discovery")
+        self._simulation.after(_DISCOVERY_S, lambda: self._end_discovery(index))
+
+    def _end_discovery(self, index: int) -> None:
+        """Note that daemons know a validator: nodes have named it, and a peer its address."""
+        now = self._simulation.now
+        has_peer = any(
+            other != index and not self.disturbances[other].meet(now - _DISCOVERY_S, now)
+            for other in range(len(self.simulated.validators))
+        )
+        if has_peer and not self.has_node_failure(now - _DISCOVERY_S, now):
+            self.end_disturbance(index, "discovery")
+        else:
+            self._simulation.after(_RETRY_S, lambda: self._end_discovery(index))
 
     def c_chain_height(self) -> int:
         """Return the height at which the next block of the C-Chain verifies messages."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.world.network import Transport
 
@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from tests.world.simulation import Process, Simulation
 
 _LATE_S: Final = 15.0
+
+
+class EventID(NamedTuple):
+    """The log and the number of an event."""
+
+    log_id: str
+    number: int
 
 
 class Receiver:
@@ -32,7 +39,7 @@ class Receiver:
         self.webhook_id = ""
         self.begin: int | None = None
         # By webhook: a request to add one that had no response may have added another one.
-        self._numbers: dict[str, list[int]] = {}
+        self._events: dict[str, list[EventID]] = {}
 
     def start(self) -> None:
         """Begin to listen."""
@@ -61,18 +68,19 @@ class Receiver:
     def take(self, body: bytes, sender: Process) -> None:
         """Note the events of a request that is answered with 200."""
         content, simulation = json.loads(body), sender.simulation
-        events, numbers = content["events"], self._numbers.setdefault(content["webhookId"], [])
+        events, received = content["events"], self._events.setdefault(content["webhookId"], [])
         is_leader = simulation.server is None or simulation.leases.may_act("p-chain", sender)
         # Any daemon may send a test, which has no events.
         if events and not is_leader:
             text = f"{sender.name} sends to a webhook although it does not lead"
             simulation.unhandled(sender, {"message": text})
         for event in events:
-            numbers.append(int(event["cursor"].rpartition("-")[2]))
+            log_id, _, number = event["cursor"].rpartition("-")
+            received.append(EventID(log_id, int(number)))
 
-    def first_numbers(self) -> list[int]:
-        """Return the numbers of events in the order in which they came first."""
-        return list(dict.fromkeys(self._numbers.get(self.webhook_id, ())))
+    def first_events(self) -> list[EventID]:
+        """Return events in the order in which they came first."""
+        return list(dict.fromkeys(self._events.get(self.webhook_id, ())))
 
 
 class _Connection(asyncio.Protocol):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import traceback
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
 from tests.world import threads
 from tests.world.install import set_boot_id
-from tests.world.invariants import check
+from tests.world.invariants import check, check_ending
 from tests.world.scenario import Scenario
 from tests.world.simulation import START_S, Simulation
 from tests.world.stage import Stage
@@ -52,6 +53,7 @@ def _note_ignored(error: sys.UnraisableHookArgs) -> None:
 def _run(scenario: Scenario) -> Outcome:
     simulation = Simulation(scenario.seed)
     stage = Stage(simulation, scenario)
+    stage.callers.check_ending = partial(check_ending, stage)
     set_boot_id(b"boot 0")
     failure = None
     threads.enter(simulation)

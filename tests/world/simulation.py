@@ -146,7 +146,7 @@ class Simulation:
         # Counts what holds the loops of the product; None in most worlds, which it would slow down.
         self.step_counter = StepCounter() if has_count(seed) else None
         self.network = Network(self)
-        # Errors that no code handled.
+        # What does not hold.
         self.errors: list[str] = []
         # When the last fault began or ended.
         self.last_failure_at = self.now
@@ -164,6 +164,10 @@ class Simulation:
         text = f"{process.name}: {context.get('message')}: {error!r}"
         if isinstance(error, BaseException):
             text += "\n" + "".join(traceback.format_exception(error))
+        self.fail(f"an error that no code handled: {text}")
+
+    def fail(self, text: str) -> None:
+        """End the world, since something does not hold."""
         self.note(text)
         self.errors.append(text)
 
@@ -213,8 +217,10 @@ class Simulation:
         task = driver.loop.create_task(drive(), name="driver")
         try:
             with self.step_counter.tracing() if self.step_counter is not None else nullcontext():
-                while not task.done():
+                while not task.done() and not self.errors:
                     self._step()
+            if self.errors:
+                raise SimulationError(self.errors[0])
         finally:
             self.stop()
         return task.result()

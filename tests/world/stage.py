@@ -19,14 +19,11 @@ from tests.world.daemon import SimulatedDaemon
 from tests.world.http_client import HttpReply, request
 from tests.world.network import Address, Link
 from tests.world.network_process import NetworkProcess
-from tests.world.records import Ending
+from tests.world.records import Ask, Ending
 from tests.world.scenario import Action, Scenario
 from tests.world.server import ADDRESS, DatabaseServer
 from tests.world.simulation import Process, Simulation
 
-_NODE_FAILURES: Final = (
-    *("node_down", "node_outage", "node_lag", "cut_node", "slow_threads", "upgrade_node"),
-)
 _OWN_DELAY: Final = 0.0001, 0.0001
 _AFTER_LAST_S: Final = 1.0
 _RECOVERY_S: Final = 900.0
@@ -34,6 +31,7 @@ _REST_S: Final = 8.0
 _RETRY_S: Final = 1.0
 _HEIGHT_S: Final = 5.0
 _NEW_MESSAGE: Final = 28
+_LAST_TRANSACTIONS: Final = 3
 _BLOCKS_READ_S: Final = 2.0
 
 
@@ -67,10 +65,9 @@ class Stage:
         if scenario.setup.has_server:
             simulation.server = DatabaseServer(simulation, running_cluster())
 
-    @property
-    def slowest_threads_s(self) -> float:
-        """Longest mean time for which a job of a daemon has waited for its thread."""
-        return max(daemon.slowest_threads_s for daemon in self.daemons)
+    def daemon_of(self, ask: Ask) -> SimulatedDaemon:
+        """Return the daemon that a caller has asked."""
+        return next(daemon for daemon in self.daemons if daemon.letter == ask.daemon)
 
     @property
     def power_cuts(self) -> list[float]:
@@ -146,8 +143,6 @@ class Stage:
         if action.name in ("kill", "cut_power"):
             self._note_kill(self.daemons[action.daemon])
         result = self._method(action)(*action.arguments)
-        if action.name in _NODE_FAILURES:
-            self.network.note_node_failure()
         if action.name not in ("ask", "advance", "read_announcements"):
             self.simulation.note_failure()
         if isinstance(result, Coroutine):
@@ -267,15 +262,18 @@ class Stage:
         raise AssertionError(f"the daemon does not become ready again: {reply}")
 
     async def _until_rest(self) -> None:
-        """Ask for each message again, and wait until the daemons have nothing to do."""
+        """Ask for each message again, and for some of the L1; wait until the daemons are idle."""
         asks = self.callers.asks
         places = {ask.place for ask in asks if not ask.is_of_tx} | set(self.callers.blocks)
         if self.simulation.server is not None:
             # A new signature, and so an event that the leader of now sends to the receiver.
             places.add(self.network.message_place(_NEW_MESSAGE))
+        places |= self.network.l1_places()
         for place in sorted(places):
             daemon = self.daemons[place % len(self.daemons)]
             await self.callers.do_ask(daemon, place, 0, 0, 30.0, None)
+        for place in range(_LAST_TRANSACTIONS):
+            await self.callers.do_ask_tx(self.daemons[place % len(self.daemons)], place, 30.0)
         await self.callers.test_webhook(self.daemons[0])
         await asyncio.sleep(_REST_S)
         for daemon in self.daemons:
