@@ -326,3 +326,29 @@ def test_a_signing_block_survives_a_power_cut(tmp_path: Path) -> None:
             assert asyncio.run(load()) == blocks[1:]
         for file in tmp_path.glob("store.db*"):
             file.unlink()
+
+
+def test_an_added_webhook_survives_a_power_cut_and_a_removed_one_does_not_return(
+    tmp_path: Path,
+) -> None:
+    """The daemon flushes the change before the operator has the response."""
+    url = f"sqlite:///{tmp_path}/store.db"
+
+    async def change(disk: SimulatedDisk) -> None:
+        async with store_at(url, flush_s=3_600.0) as store:
+            await store.events.exchange_webhooks({"a": (None, b"{}"), "b": (None, b"{}")})
+            await store.events.exchange_webhooks({"b": (b"{}", None)})
+            disk.kill()
+
+    async def load() -> dict[str, bytes]:
+        async with store_at(url, **QUICK) as store:
+            return await store.events.exchange_webhooks()
+
+    for seed in range(3):
+        with SimulatedDisk(tmp_path) as disk:
+            asyncio.run(change(disk))
+            disk.lose_power(Random(seed))
+            disk.restart()
+            assert asyncio.run(load()) == {"a": b"{}"}
+        for file in tmp_path.glob("store.db*"):
+            file.unlink()
