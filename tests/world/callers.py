@@ -40,7 +40,7 @@ class Callers:
         self.reader = Reader()
         self._unblocked_at: dict[int, float] = {}
         # Raises AssertionError if an answer is not what it should be.
-        self.check_ending: Callable[[Ask], None] = lambda ask: None
+        self.check_request: Callable[[Ask], None] = lambda ask: None
 
     # Relayers.
 
@@ -139,7 +139,7 @@ class Callers:
             self._simulation.reach("a request for a set with weight without keys")
         self._simulation.note(f"ask {ask.number} of message {ask.place}: {ask.describe()}")
         try:
-            self.check_ending(ask)
+            self.check_request(ask)
         except AssertionError as error:
             self._simulation.fail(str(error))
 

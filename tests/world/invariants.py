@@ -6,8 +6,8 @@ import math
 from itertools import groupby, pairwise
 from typing import Final
 
-from tests.world.answers import SLOW_COMMIT_S, check_answer, require
 from tests.world.codes import STORE_UP_S
+from tests.world.endings import SLOW_COMMIT_S, check_ending, require
 from tests.world.records import Ask, Ending, Session
 from tests.world.stage import Stage
 
@@ -27,9 +27,9 @@ _OWN_CONNECTIONS: Final = 4
 _MAX_BACKLOG_BYTES: Final = 256 << 10
 
 
-def check_ending(stage: Stage, ask: Ask) -> None:
+def check_request(stage: Stage, ask: Ask) -> None:
     """Raise SimulationError if a request has not ended as it should; called when it ends."""
-    check_answer(stage, ask)
+    check_ending(stage, ask)
     if ask.started_at >= stage.stored_at:
         _check_recovered(stage, ask)
 

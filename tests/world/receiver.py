@@ -68,7 +68,8 @@ class Receiver:
     def take(self, body: bytes, sender: Process) -> None:
         """Note the events of a request that is answered with 200."""
         content, simulation = json.loads(body), sender.simulation
-        events, received = content["events"], self._events.setdefault(content["webhookId"], [])
+        events = content["events"]
+        deliveries = self._events.setdefault(content["webhookId"], [])
         is_leader = simulation.server is None or simulation.leases.may_act("p-chain", sender)
         # Any daemon may send a test, which has no events.
         if events and not is_leader:
@@ -76,7 +77,7 @@ class Receiver:
             simulation.unhandled(sender, {"message": text})
         for event in events:
             log_id, _, number = event["cursor"].rpartition("-")
-            received.append(EventID(log_id, int(number)))
+            deliveries.append(EventID(log_id, int(number)))
 
     def first_events(self) -> list[EventID]:
         """Return events in the order in which they came first."""

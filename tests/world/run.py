@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.world import threads
 from tests.world.install import set_boot_id
-from tests.world.invariants import check, check_ending
+from tests.world.invariants import check, check_request
 from tests.world.scenario import Scenario
 from tests.world.simulation import START_S, Simulation
 from tests.world.stage import Stage
@@ -53,7 +53,7 @@ def _note_ignored(error: sys.UnraisableHookArgs) -> None:
 def _run(scenario: Scenario) -> Outcome:
     simulation = Simulation(scenario.seed)
     stage = Stage(simulation, scenario)
-    stage.callers.check_ending = partial(check_ending, stage)
+    stage.callers.check_request = partial(check_request, stage)
     set_boot_id(b"boot 0")
     failure = None
     threads.enter(simulation)

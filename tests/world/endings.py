@@ -41,16 +41,16 @@ def require(holds: object, text: str) -> None:
         raise SimulationError(text)
 
 
-def check_answer(stage: Stage, ask: Ask) -> None:
+def check_ending(stage: Stage, ask: Ask) -> None:
     """Raise SimulationError if a request has not ended as it should."""
-    _check_ending(stage, ask)
+    _check_reply(stage, ask)
     if ask.is_signed:
         _check_signed(stage, ask)
         _check_not_blocked(stage, ask)
         _check_verifies_now(stage, ask)
 
 
-def _check_ending(stage: Stage, ask: Ask) -> None:
+def _check_reply(stage: Stage, ask: Ask) -> None:
     """Each caller gets one answer, in time, with a true reason."""
     name = f"ask {ask.number} ({ask.describe()})"
     if ask.ending is Ending.NO_CONNECTION:
