@@ -132,6 +132,17 @@ def _is_superseded(stage: Stage, ask: Ask) -> bool:
     )
 
 
+def _lacks_origin(stage: Stage, ask: Ask) -> bool:
+    """The follower reads where a validation began, a moment after the block of that."""
+    changed = ask.transaction
+    if changed is None or changed.kind != "SetL1ValidatorWeightTx":
+        return False
+    is_new = min(ask.block_age_s, ask.daemon_age_s) < KNOWN_BLOCK_S
+    has_failed = had_node_failure(stage, ask, _INDEX_RETRY_S)
+    has_failed |= had_store_failure(stage, ask, STORE_UP_S) or had_slow_threads(stage, ask)
+    return is_new or has_failed or stage.network.has_stopped_index
+
+
 _CONDITIONS: Final[dict[str, Condition]] = {
     # Judged by the validators that it names.
     "quorum_not_reached": _always,
@@ -145,4 +156,5 @@ _CONDITIONS: Final[dict[str, Condition]] = {
     "signing_blocked": _is_blocked,
     "store_down": _has_no_store,
     "message_superseded": _is_superseded,
+    "origin_not_indexed": _lacks_origin,
 }

@@ -303,24 +303,28 @@ class SimulatedDaemon:
     # Its links.
 
     async def do_cut_validator(self, index: int, seconds: float) -> None:
-        self._network.begin_disturbance(index, f"cut {self.letter}")
+        changes, cause = self.changes, f"cut {self.letter} {self._simulation.now}"
+        self._network.begin_disturbance(index, cause)
         await self._cut(self._validator_links(index), seconds)
-        self._network.end_disturbance(index, f"cut {self.letter}")
+        # A validator refuses a second connection while it does not know that the first one ended.
+        self._network.end_disturbance(index, cause, is_noticed=changes == self.changes)
 
     async def do_cut_node(self, place: int, seconds: float) -> None:
-        self._network.begin_node_failure(place, f"cut {self.letter}")
+        cause = f"cut {self.letter} {self._simulation.now}"
+        self._network.begin_node_failure(place, cause)
         await self._cut(self._links_to(self._network.simulated.nodes[place].port), seconds)
-        self._network.end_node_failure(place, f"cut {self.letter}")
+        self._network.end_node_failure(place, cause)
 
     async def do_half_open(self, index: int, seconds: float) -> None:
-        self._network.begin_disturbance(index, f"half-open {self.letter}")
+        cause = f"half-open {self.letter} {self._simulation.now}"
+        self._network.begin_disturbance(index, cause)
         links = self._validator_links(index)
         for link in links:
             link.is_half_open = True
         await asyncio.sleep(seconds)
         for link in links:
             link.is_half_open = False
-        self._network.end_disturbance(index, f"half-open {self.letter}")
+        self._network.end_disturbance(index, cause, is_noticed=False)
         self._simulation.note_failure()
 
     async def do_cut_server(self, seconds: float) -> None:

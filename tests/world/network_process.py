@@ -36,7 +36,7 @@ _ONE_WORD: Final = ("foreign-version", "foreign-upgrade")
 # The daemon reads the set with a new validator, and peers send the address of it.
 _DISCOVERY_S: Final = 10.0
 _RETRY_S: Final = 1.0
-# Neither side learns that bytes of a half-open connection are lost, before it misses a pong.
+# A side that does not know that its connection is lost misses a pong.
 _UNNOTICED_S: Final = SILENCE_TIMEOUT_S
 
 
@@ -211,10 +211,13 @@ class NetworkProcess:
         index %= len(self.simulated.validators)
         self.disturbances[index].begin(cause, self._simulation.now)
 
-    def end_disturbance(self, index: int, cause: str) -> None:
-        """Note that a validator can be reached again."""
+    def end_disturbance(self, index: int, cause: str, *, is_noticed: bool = True) -> None:
+        """Note that a validator can be reached again.
+
+        is_noticed: whether both sides know of connections that have ended.
+        """
         index %= len(self.simulated.validators)
-        unnoticed_s = _UNNOTICED_S if cause.startswith("half-open") else 0.0
+        unnoticed_s = 0.0 if is_noticed else _UNNOTICED_S
         self.disturbances[index].end(cause, self._simulation.now, unnoticed_s)
 
     # Validators.
