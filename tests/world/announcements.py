@@ -14,8 +14,8 @@ from tests.world.simulation import START_S, Simulation
 from warpseal.runtime.go_time import rfc3339
 
 # A daemon looks once a minute whether a third of the weight knows of an upgrade, and then asks the
-# nodes. Before that it has to be connected to the validators that were restarted.
-_LEARN_S: Final = 90.0
+# nodes.
+_LEARN_S: Final = 65.0
 # A daemon that starts asks the nodes at once.
 _START_S: Final = 10.0
 # The follower and the index read the new block, and the daemon the state of the index.
@@ -23,17 +23,13 @@ STOP_S: Final = 15.0
 _REST_S: Final = 150.0
 _RETRY_S: Final = 2.0
 _REPLY_S: Final = 30.0
+_SLOW_THREADS_S: Final = 0.05
+# A node that has failed rests, and a store that was down is connected to again.
+_NODE_REST_S: Final = 10.0
+_STORE_UP_S: Final = 60.0
 _UNTESTED: Final = "this version of Warpseal was not tested with the network upgrade igloo of {}:"
 _FOLLOWER: Final = "following the P-Chain stopped at block {}: unknown_type"
 _INDEX: Final = "indexing the p-chain stopped at block {}: unknown_type"
-# What disturbs neither the nodes, nor the clock and the store of a daemon, nor many validators.
-_HARMLESS: Final = frozenset(
-    (
-        *("ask_tx", "register", "change_weight", "set_balance", "block", "unblock", "receive"),
-        *("schedule_fork", "upgrade_validator", "upgrade_node", "future_transaction"),
-        *("kill", "start", "terminate", "kill_index", "disconnect", "read_announcements"),
-    )
-)
 
 
 class Announcement(NamedTuple):
@@ -83,7 +79,8 @@ class Announcements:
     async def read_after(self, daemons: Iterable[SimulatedDaemon]) -> None:
         """Read what daemons say some time after the transaction."""
         for daemon in daemons:
-            expected = self._stops() if self._is_quiet(daemon) else []
+            is_quiet = self._is_quiet(daemon, self._simulation.now - STOP_S)
+            expected = self._stops() if is_quiet else []
             self._add(await self._read(daemon, expected), "after")
 
     async def read_at_rest(self, daemons: Iterable[SimulatedDaemon]) -> None:
@@ -164,15 +161,21 @@ class Announcements:
 
     def _has_learned(self, daemon: SimulatedDaemon) -> bool:
         """Return whether a daemon had the time to learn of the upgrade from the nodes."""
-        nodes_at, third_at = self._network.nodes_upgraded_at, self._network.third_upgraded_at
-        learned_at = daemon.changed_at + _START_S
-        if daemon.changed_at < nodes_at:
-            learned_at = max(daemon.changed_at, nodes_at, third_at) + _LEARN_S
-        return self._simulation.now >= learned_at and self._is_quiet(daemon)
+        now, nodes_at = self._simulation.now, self._network.nodes_upgraded_at
+        if daemon.changed_at >= nodes_at and self._is_quiet(daemon, daemon.changed_at):
+            return True
+        since = now - _LEARN_S
+        is_known = nodes_at <= since and self._network.is_upgrade_known(since, now)
+        return is_known and daemon.changed_at <= since and self._is_quiet(daemon, since)
 
-    def _is_quiet(self, daemon: SimulatedDaemon) -> bool:
-        """Return whether nothing keeps a daemon from reading its nodes."""
-        actions = (point for point in self._simulation.reached if point.startswith("action "))
-        names = {action.removeprefix("action ") for action in actions}
-        is_up = daemon.ready.is_set() and self._simulation.now - daemon.changed_at >= _START_S
-        return is_up and names <= _HARMLESS and daemon.index_age_s >= STOP_S
+    def _is_quiet(self, daemon: SimulatedDaemon, since: float) -> bool:
+        """Return whether nothing has kept a daemon from reading its nodes since a time."""
+        now = self._simulation.now
+        is_up = daemon.ready.is_set() and now - daemon.changed_at >= _START_S
+        has_failed = self._network.has_node_failure(since - _NODE_REST_S, now)
+        is_slow = daemon.thread_delays.longest(since, now) > _SLOW_THREADS_S
+        is_slow |= any(
+            begin <= now and since <= end + _STORE_UP_S for begin, end in daemon.store_failures
+        )
+        is_slow |= daemon.wrong_clocks.meet(since, now) or daemon.index_age_s < STOP_S
+        return is_up and not has_failed and not is_slow

@@ -73,9 +73,13 @@ def _always(stage: Stage, ask: Ask) -> bool:
 
 
 def _lacks_nodes(stage: Stage, ask: Ask) -> bool:
-    """A store that gives no answer takes a second of a request."""
+    """A store that gives no answer takes a second of a request.
+
+    Half of the time of a request by transaction is kept for a stored signature.
+    """
     store_s = _STORE_WAIT_S if had_store_failure(stage, ask) else 0.0
-    return ask.timeout_s < _ENOUGH_S + store_s or had_node_failure(stage, ask)
+    timeout_s = ask.timeout_s / 2 if ask.is_of_tx else ask.timeout_s
+    return timeout_s < _ENOUGH_S + store_s or had_node_failure(stage, ask)
 
 
 def _is_starting(stage: Stage, ask: Ask) -> bool:
@@ -133,14 +137,28 @@ def _is_superseded(stage: Stage, ask: Ask) -> bool:
 
 
 def _lacks_origin(stage: Stage, ask: Ask) -> bool:
-    """The follower reads where a validation began, a moment after the block of that."""
-    changed = ask.transaction
-    if changed is None or changed.kind != "SetL1ValidatorWeightTx":
+    """The follower has not read the registration of the validator that was removed.
+
+    Nothing else has that of a validator that was registered, whatever list of subnets nodes have.
+    """
+    removal, transactions = ask.transaction, stage.network.simulated.p_chain.transactions
+    if removal is None or removal.attested is None or not removal.attested.justification:
         return False
-    is_new = min(ask.block_age_s, ask.daemon_age_s) < KNOWN_BLOCK_S
-    has_failed = had_node_failure(stage, ask, _INDEX_RETRY_S)
-    has_failed |= had_store_failure(stage, ask, STORE_UP_S) or had_slow_threads(stage, ask)
-    return is_new or has_failed or stage.network.has_stopped_index
+    registered = [
+        other.height or 0
+        for other in transactions
+        if other.kind == "RegisterL1ValidatorTx" and other.validation_id == removal.validation_id
+    ]
+    has_stopped = any(0 < stage.network.first_future_height < height for height in registered)
+    is_new = bool(registered) and ask.block_age_s < KNOWN_BLOCK_S
+    is_followed = stage.scenario.setup.has_store and not had_store_failure(stage, ask, STORE_UP_S)
+    is_read = is_followed and not had_slow_threads(stage, ask) and ask.daemon_age_s >= KNOWN_BLOCK_S
+    return has_stopped or is_new or not is_read or had_node_failure(stage, ask, _INDEX_RETRY_S)
+
+
+def _is_unknown_to_nodes(stage: Stage, ask: Ask) -> bool:
+    """A node that lags does not have the transaction yet."""
+    return ask.is_of_tx and had_node_failure(stage, ask)
 
 
 _CONDITIONS: Final[dict[str, Condition]] = {
@@ -157,4 +175,5 @@ _CONDITIONS: Final[dict[str, Condition]] = {
     "store_down": _has_no_store,
     "message_superseded": _is_superseded,
     "origin_not_indexed": _lacks_origin,
+    "transaction_not_found": _is_unknown_to_nodes,
 }

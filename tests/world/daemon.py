@@ -147,6 +147,7 @@ class SimulatedDaemon:
         self.is_stopping = False
         self.ready.clear()
         self._on_change()
+        self._network.note_start_of_daemon(self.letter)
         self.process = process = simulation.process(
             f"daemon {self.letter}{self._starts}", self._machine
         )

@@ -56,7 +56,8 @@ def _check_recovered(stage: Stage, ask: Ask) -> None:
     is_refused = code == "height_not_indexed" and stage.has_old_sets
     # Judged by the transactions that there are.
     is_refused |= code == "message_superseded"
-    is_refused |= code == "origin_not_indexed" and stage.network.has_stopped_index
+    is_unfollowed = stage.network.has_stopped_index or not stage.scenario.setup.has_store
+    is_refused |= code == "origin_not_indexed" and is_unfollowed
     # The set of an epoch keeps weight without keys until it ends, though it is funded by now.
     is_keyless = ask.is_of_tx and stage.network.keyless_since < math.inf
     is_refused |= is_keyless and code in ("quorum_impossible", "quorum_not_reached")

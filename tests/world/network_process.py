@@ -28,6 +28,9 @@ from warpseal_simnet.violations import ViolationKind
 _HONEST: Final = NodeBehaviour()
 _NEXT: Final = Release((1, 16, 0), (1, 15, 0), "igloo", (1, 16, 0))
 _MIN_BLOCK_S: Final = 1.0
+# A validator hangs up at its next ping, and permits no second dial for 10 s after a refused one.
+_REFUSED_START_S: Final = 15.0
+_REFUSED_S: Final = 22.5 + _REFUSED_START_S
 _SET_LIES: Final = ("old-sets=2", "foreign-sets")
 _INDEXED: Final = ("index", "default")
 _FAR_S: Final = 0.1
@@ -49,6 +52,7 @@ class NetworkProcess:
     last_block_at: when the P-Chain got its last block.
     set_lies_since: when nodes began to give other sets than those of the index.
     has_stopped_index: whether the index has stopped at a transaction that it does not know.
+    fork_at: when the time of the upgrade has come.
     third_upgraded_at: when more than a third of the stake ran the next release.
     nodes_upgraded_at: when all nodes ran it.
     first_future_height: height of the first transaction that the daemon does not know, 0 without
@@ -67,6 +71,7 @@ class NetworkProcess:
         self.last_block_at = simulation.now
         self.set_lies_since = math.inf
         self.has_stopped_index = False
+        self.fork_at = math.inf
         self.third_upgraded_at = math.inf
         self.nodes_upgraded_at = math.inf
         self.first_future_height = 0
@@ -275,13 +280,38 @@ class NetworkProcess:
         if self.fork_unix_s is not None:
             return
         self.simulated.state.fork_times[_NEXT.upgrade] = self._process.unix_time() + seconds
-        # Those of different releases refuse each other then, and the daemon follows them.
-        self._simulation.after(seconds, self._begin_fork)
+        self._simulation.after(seconds, self._pass_fork)
 
-    def _begin_fork(self) -> None:
+    def _pass_fork(self) -> None:
+        self.fork_at = self._simulation.now
         self._simulation.reach("upgrade: its time passed")
-        for index in range(len(self.simulated.validators)):
-            self.begin_disturbance(index, "fork")
+        self._note_refusals()
+
+    def _note_refusals(self) -> None:
+        """Note which validators refuse the tested release until daemons advertise the next one.
+
+        They do so once more than a third of the stake refuses.
+        """
+        end_at = max(self.fork_at, self.third_upgraded_at) + _REFUSED_S
+        if self.fork_at <= self._simulation.now < end_at:
+            self._begin_refusals("fork", end_at)
+
+    def note_start_of_daemon(self, letter: str) -> None:
+        """Note that a daemon which starts after the fork advertises the tested release at first."""
+        if self.fork_at <= self._simulation.now:
+            self._begin_refusals(f"start {letter}", self._simulation.now + _REFUSED_START_S)
+
+    def _begin_refusals(self, cause: str, end_at: float) -> None:
+        refusing = [node.index for node in self.simulated.validators if node.release == _NEXT]
+        for index in refusing:
+            self.begin_disturbance(index, cause)
+
+        def end() -> None:
+            for index in refusing:
+                self.disturbances[index].end_at_once(cause, self._simulation.now)
+
+        if end_at < math.inf:
+            self._simulation.at(end_at, end)
 
     async def do_upgrade_validator(self, index: int) -> None:
         index %= len(self.simulated.validators)
@@ -295,10 +325,22 @@ class NetworkProcess:
             self.end_disturbance(index, "upgrade")
             if 3 * self._upgraded_stake() > self._stake(self.simulated.validators):
                 self.third_upgraded_at = min(self.third_upgraded_at, self._simulation.now)
+            self._note_refusals()
 
     def _upgraded_stake(self) -> int:
+        return self._stake(node for node in self.simulated.validators if node.release == _NEXT)
+
+    def is_upgrade_known(self, start: float, end: float) -> bool:
+        """Return whether a daemon was connected from a start to an end to validators with more than
+        a third of the stake that run the next release.
+        """
         validators = self.simulated.validators
-        return self._stake([node for node in validators if node.release == _NEXT])
+        connected = (
+            node
+            for node in validators
+            if node.release == _NEXT and not self.disturbances[node.index].meet(start, end)
+        )
+        return 3 * self._stake(connected) > self._stake(validators)
 
     def _stake(self, validators: Iterable[SimValidator]) -> int:
         node_ids = {validator.node_id for validator in validators}
@@ -318,7 +360,7 @@ class NetworkProcess:
     @property
     def may_have_future_transactions(self) -> bool:
         """Whether the time of the upgrade has come, if one is scheduled."""
-        return self._process.unix_time() >= (self.fork_unix_s or 0.0)
+        return self.fork_unix_s is None or self.fork_at <= self._simulation.now
 
     def accept_future_transaction(self) -> None:
         """Accept a transaction of a type that the daemon does not know."""

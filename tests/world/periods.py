@@ -21,6 +21,7 @@ class Periods:
     def __init__(self) -> None:
         self._periods: list[tuple[float, float]] = []
         self._causes: set[str] = set()
+        self._effects_until = -math.inf
 
     def begin(self, cause: str, now: float) -> None:
         """Note that something is wrong from now on."""
@@ -32,9 +33,10 @@ class Periods:
         """Note that a cause ends, and that its effect ends some seconds later."""
         if cause in self._causes:
             self._causes.discard(cause)
+            self._effects_until = max(self._effects_until, now + after_s)
             if not self._causes:
                 begin, _ = self._periods[-1]
-                self._periods[-1] = begin, now + after_s
+                self._periods[-1] = begin, self._effects_until
 
     def meet(self, start: float, end: float) -> bool:
         """Return whether something was wrong at some time from a start to an end."""
@@ -61,6 +63,10 @@ class Disturbances(Periods):
             failing_s = now + after_s - self._periods[-1][0]
             after_s += min(_BACKOFF.cap_s, 2 * max(_BACKOFF.first_s, failing_s)) + _CONNECT_S
         super().end(cause, now, after_s)
+
+    def end_at_once(self, cause: str, now: float) -> None:
+        """Note that the daemon is connected to the node again, as far as this cause goes."""
+        super().end(cause, now)
 
 
 class Delays:

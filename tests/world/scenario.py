@@ -627,8 +627,8 @@ def _upgrade(rng: Random, setup: Setup, at_s: float) -> list[Action]:
 
 def _draw_upgrade(rng: Random, setup: Setup) -> list[list[Action]]:
     """Return an upgrade that the daemon can learn of before its time, and what callers ask then."""
-    at_s, fork_s = rng.uniform(0, 5), rng.choice((30, 60, 110, 140)) * rng.uniform(0.9, 1.1)
-    actions = _move_to_next_release(rng, setup, at_s, fork_s, min(fork_s, rng.uniform(5, 30)))
+    at_s, fork_s = rng.uniform(0, 5), rng.choice((30, 60, 120, 150)) * rng.uniform(0.9, 1.1)
+    actions = _move_to_next_release(rng, setup, at_s, fork_s, rng.uniform(5, 25))
     end_s = fork_s + rng.uniform(0, 5)
     if rng.random() < 0.8:
         actions.append(Action(at_s + end_s, "future_transaction"))

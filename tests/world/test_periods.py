@@ -50,6 +50,19 @@ def test_a_disturbance_before_the_next_dial_prolongs_the_one_before() -> None:
     assert not disturbances.meet(110 + 20 + 5.1, 200)
 
 
+def test_a_cause_that_ends_at_once_leaves_the_effects_of_the_others() -> None:
+    disturbances = Disturbances()
+    disturbances.begin("upgrade", 100)
+    disturbances.begin("fork", 100)
+    disturbances.end("upgrade", 108)
+    disturbances.end_at_once("fork", 110)
+    assert disturbances.meet(108 + 16 + 5, 200)
+    assert not disturbances.meet(108 + 16 + 5.1, 200)
+    disturbances.begin("fork", 1000)
+    disturbances.end_at_once("fork", 1037)
+    assert not disturbances.meet(1037.1, 1100)
+
+
 def test_the_longest_delay_of_a_time_includes_the_one_in_force_at_its_start() -> None:
     delays = Delays(0.1)
     delays.change(3.0, 50)
