@@ -83,6 +83,24 @@ def test_a_raised_release_stays_while_the_peers_that_demanded_it_accept_it() -> 
     assert chosen(version) == NEWER
 
 
+def test_a_raised_release_stays_when_those_that_demanded_it_leave_and_others_accept_it() -> None:
+    version = advertised(10)
+    # It accepted the tested release before its upgrade came.
+    version.record_accepted(node(4), NEWER)
+    for number in range(4):
+        version.record_refused(node(number), NEWER)
+    assert chosen(version) == NEWER
+    # Releases of the tested minor number refuse nothing.
+    for number in range(4, 8):
+        version.record_accepted(node(number), NEWER)
+    for number in range(8, 10):
+        version.record_accepted(node(number), (*TESTED_VERSION[:2], TESTED_VERSION[2] + 1))
+    version.forget([node(0), node(1), node(2), node(3)])
+    assert chosen(version) == NEWER
+    version.forget([node(4)])
+    assert chosen(version) == TESTED_VERSION
+
+
 def test_the_tested_release_is_advertised_again_when_the_peers_run_it() -> None:
     version = advertised(3)
     for number in range(3):
