@@ -11,9 +11,9 @@ would leave: the bytes at the last flush, and the writes since. Locks and the in
 write-ahead log live in memory; so one process, and no other one, uses the files. Files outside the
 folders of all disks, and temporary files without a name, pass to the VFS of the system.
 
-Flushes of the product itself count as well: `os.fsync` of a file of a disk. Renames by the product
-are at once durable, which a real disk promises only after a flush of the folder. A connection that
-waits for the lock of another one sleeps in real time.
+Flushes and writes of the product itself count as well: `os.fsync` and `os.pwrite` of a file of a
+disk. Renames by the product are at once durable, which a real disk promises only after a flush of
+the folder. A connection that waits for the lock of another one sleeps in real time.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from random import Random
 from typing import Any, ClassVar, Final, Self
 
 SECTOR_BYTES: Final = 512
+_PAGE_BYTES: Final = 4_096
+# While a disk is installed, `os.pwrite` writes to the disk.
+_PWRITE: Final = os.pwrite
 
 _OK: Final = 0
 _BUSY: Final = 5
@@ -129,7 +132,7 @@ class _File:
     def write(self, offset: int, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            count = os.pwrite(self.fd, view, offset)
+            count = _PWRITE(self.fd, view, offset)
             view, offset = view[count:], offset + count
 
     def flush(self) -> None:
@@ -229,6 +232,7 @@ class SimulatedDisk:
     counts: operations until now.
     failures: operations that failed because `fail` or `kill_at` said so.
     is_killed: the process has ended, and `restart` has not begun another one.
+    on_failure: called at the first of these failures.
     """
 
     installed: ClassVar[list[SimulatedDisk]] = []
@@ -238,6 +242,7 @@ class SimulatedDisk:
         self.counts: Counter[Operation] = Counter()
         self.failures = 0
         self.is_killed = False
+        self.on_failure: Callable[[], None] = _do_nothing
         self._failing: dict[Operation, _Failure] = {}
         self._files: dict[tuple[int, int], _File] = {}
         # Names that were removed, and come back in a power cut.
@@ -321,15 +326,27 @@ class SimulatedDisk:
 
     def sync_fd(self, fd: int) -> None:
         """Flush a file that the product has open by itself."""
-        status = os.fstat(fd)
-        file = self._files.get((status.st_dev, status.st_ino))
+        file = self._find_file(fd)
         if file is not None:
             if code := self._count(Operation.SYNC):
                 if not self.is_killed:
                     file.lose_flush(Random(self.counts[Operation.SYNC]))
-                number = errno.ENOSPC if code == _FULL else errno.EIO
-                raise OSError(number, os.strerror(number))
+                raise _system_error(code)
             file.flush()
+
+    def write_fd(self, fd: int, data: bytes, offset: int) -> bool:
+        """Write to a file that the product has open by itself; return whether it is of this disk.
+
+        Raises OSError.
+        """
+        file = self._find_file(fd)
+        if file is None:
+            return False
+        # The system writes its pages in any order.
+        for start in range(0, len(data), _PAGE_BYTES):
+            if code := self.write(file, data[start : start + _PAGE_BYTES], offset + start):
+                raise _system_error(code)
+        return True
 
     def open(self, path: str, flags: int) -> _Handle | int:
         """Open a file. Returns a code of SQLite for an error."""
@@ -416,6 +433,10 @@ class SimulatedDisk:
             self._sync_folder(file.path)
         return _OK
 
+    def _find_file(self, fd: int) -> _File | None:
+        status = os.fstat(fd)
+        return self._files.get((status.st_dev, status.st_ino))
+
     def _count(self, operation: Operation) -> int:
         """Count an operation; return the error by which it fails, or 0."""
         if self.is_killed:
@@ -425,6 +446,8 @@ class SimulatedDisk:
         code = _OK if failure is None else failure.next_code()
         if failure is not None and code != _OK:
             self.failures += 1
+            on_failure, self.on_failure = self.on_failure, _do_nothing
+            on_failure()
             if failure.ends_process:
                 self.kill()
         return code
@@ -547,12 +570,14 @@ class _Vfs:
             self._is_default = True
             self._library.sqlite3_vfs_register(ctypes.addressof(self._fields), 1)
             os.fsync = self._sync_fd
+            os.pwrite = self._write_fd
 
     def uninstall(self) -> None:
         """Make the VFS of the system the default one again."""
         self._is_default = False
         self._library.sqlite3_vfs_register(self._system_address, 1)
         os.fsync = self._fsync
+        os.pwrite = _PWRITE
 
     def raise_error(self) -> None:
         """Raise an error of this module that SQLite could not pass on."""
@@ -658,6 +683,13 @@ class _Vfs:
                 disk.sync_fd(number)
         self._fsync(number)
 
+    def _write_fd(self, fd: int, data: Any, offset: int) -> int:
+        with _LOCK:
+            for disk in SimulatedDisk.installed:
+                if disk.write_fd(fd, bytes(data), offset):
+                    return len(data)
+        return _PWRITE(fd, data, offset)
+
 
 def _read_size(_: _Handle, file: _File, size: Any) -> int:
     size[0] = os.fstat(file.fd).st_size
@@ -737,6 +769,16 @@ def _handle_number(address: int) -> int:
 
 def _disk_of(path: str) -> SimulatedDisk | None:
     return next((disk for disk in SimulatedDisk.installed if disk.owns(path)), None)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _system_error(code: int) -> OSError:
+    """Return the error of a system call for a code of SQLite."""
+    number = errno.ENOSPC if code == _FULL else errno.EIO
+    return OSError(number, os.strerror(number))
 
 
 def _mode(path: str, flags: int) -> int:

@@ -13,20 +13,33 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 import pytest
 
 from tests.disks.disk import Operation, SimulatedDisk
-from tests.disks.works import QUICK, WORKS, EvmIndexWork, IndexWork, OldStoreWork, StoreWork, Work
+from tests.disks.works import (
+    QUICK,
+    WORKS,
+    EvmIndexWork,
+    IndexWork,
+    OldStoreWork,
+    StoreWork,
+    Work,
+    closing_engine,
+)
 from tests.eventually import until
 from tests.store.fixtures import message, signature, store_at
 from warpseal.store.access import write_shared
 from warpseal.store.api_key import ApiKey
 from warpseal.store.api_keys import add_key
-from warpseal.store.errors import CursorExpired, StoreDown
+from warpseal.store.connection import DriverError
+from warpseal.store.engine import create_private, log_size, writing_engine
+from warpseal.store.errors import CursorExpired, StoreDown, StoreUnusable
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import SigningBlock, SigningBlockKind
 
@@ -34,6 +47,10 @@ POINTS: Final = int(os.environ.get("DISK_POINTS", "6"))
 SEEDS: Final = int(os.environ.get("DISK_SEEDS", "10"))
 # A process that begins after a cut may lose power again.
 CUTS: Final = 2
+# For each seed: flushes that fail in turn.
+FLUSHES_PER_SEED: Final = 6
+# About as many as one merge of a log makes.
+NEXT_WRITES: Final = 16
 
 
 class Failure(NamedTuple):
@@ -74,6 +91,9 @@ class Setup:
             assert asyncio.run(work.run(disk)) == list(range(work.count))
             # The operations of a run that nothing disturbs.
             self.counts = Counter(disk.counts)
+        with self.run(ends_killed=True) as (work, disk):
+            assert asyncio.run(work.run(disk)) == list(range(work.count))
+            self._counts_before_end = Counter(disk.counts)
 
     @contextmanager
     def run(self, *, ends_killed: bool = False) -> Iterator[tuple[Work, SimulatedDisk]]:
@@ -84,9 +104,21 @@ class Setup:
             yield self._kind(folder, ends_killed=ends_killed), disk
         shutil.rmtree(folder)
 
+    def read_copy(self) -> list[int]:
+        """Return the stored items of the run, whose file no process opens for this."""
+        with TemporaryDirectory(dir=self._folder) as folder:
+            copy = Path(folder) / "copy"
+            shutil.copytree(self._folder / "run", copy)
+            return asyncio.run(self._kind(copy).read())
+
     def points(self, operation: Operation) -> list[int]:
         """Return the numbers of operations that are to fail."""
         return choose_points(self.counts[operation])
+
+    def is_before_end(self, operation: Operation, at: int) -> bool:
+        """Return whether the operation of this number is none of the orderly end."""
+        # The writer of a store may be about to flush when the process ends.
+        return at < self._counts_before_end[operation]
 
 
 def choose_points(total: int, count: int = POINTS) -> list[int]:
@@ -102,13 +134,13 @@ def test_whichever_operation_fails_all_that_was_acknowledged_is_stored(
     tmp_path: Path, kind: type[Work], failure: Failure
 ) -> None:
     setup = Setup(kind, tmp_path)
-    for at in setup.points(failure.operation):
-        with setup.run(ends_killed=at % 2 == 0) as (work, disk):
+    for place, at in enumerate(setup.points(failure.operation)):
+        ends_killed = place % 2 == 0 and setup.is_before_end(failure.operation, at)
+        with setup.run(ends_killed=ends_killed) as (work, disk):
             disk.fail(failure.operation, at, failure.error, failure.times)
             try:
                 acknowledged = asyncio.run(work.run(disk))
-                # The last operations are those of an orderly end.
-                assert disk.failures or work.ends_killed
+                assert disk.failures
                 check_after_restart(work, disk, acknowledged)
                 assert acknowledged == list(range(work.count))
             except BaseException as error:
@@ -154,9 +186,7 @@ def test_power_cuts_take_the_last_items_at_most(tmp_path: Path, kind: type[Work]
                     disk.kill_at(operation, random.randint(1, setup.counts[operation] + 1))
                     acknowledged = asyncio.run(work.run(disk, len(stored)))
                     disk.lose_power(random, is_torn=random.random() < 0.5)
-                    # Only the store promises more than an order, since it flushes at once here.
-                    durable = acknowledged if isinstance(work, StoreWork) else []
-                    stored = check_after_restart(work, disk, durable)
+                    stored = check_after_restart(work, disk, acknowledged)
                 assert asyncio.run(work.run(disk, len(stored))) == list(range(work.count))
                 check_after_restart(work, disk, list(range(work.count)))
             except BaseException as error:
@@ -165,19 +195,48 @@ def test_power_cuts_take_the_last_items_at_most(tmp_path: Path, kind: type[Work]
             assert not any("damaged" in text for text in work.refusals)
 
 
-@pytest.mark.parametrize("kind", [StoreWork, OldStoreWork])
+@pytest.mark.parametrize("kind", WORKS)
 def test_a_flush_that_fails_once_loses_nothing_in_a_later_power_cut(
     tmp_path: Path, kind: type[Work]
 ) -> None:
     """Linux forgets the writes of a flush that failed, and the next flush succeeds."""
     setup = Setup(kind, tmp_path)
-    for at in range(1, setup.counts[Operation.SYNC] + 1):
-        with setup.run(ends_killed=True) as (work, disk):
-            disk.fail(Operation.SYNC, at)
-            acknowledged = asyncio.run(work.run(disk))
-            assert acknowledged == list(range(work.count))
-            disk.lose_power(Random(at))
-            check_after_restart(work, disk, acknowledged)
+    writes, flushes = setup.counts[Operation.WRITE], setup.counts[Operation.SYNC]
+    for seed in range(SEEDS * FLUSHES_PER_SEED):
+        random = Random(seed)
+        at = 1 + seed % flushes
+        with setup.run(ends_killed=setup.is_before_end(Operation.SYNC, at)) as (work, disk):
+            try:
+                disk.fail(Operation.SYNC, at)
+                disk.on_failure = partial(kill_later, disk, random, writes)
+                acknowledged = asyncio.run(work.run(disk))
+                assert disk.failures
+                if random.random() < 0.5:
+                    # Another process finds what the system still shows.
+                    stored = setup.read_copy()
+                    disk.kill()
+                    disk.restart()
+                    disk.kill_at(Operation.WRITE, random.randint(1, writes))
+                    numbers = asyncio.run(work.run(disk, len(stored)))
+                    # What it only sees, it has not acknowledged.
+                    acknowledged = acknowledged if numbers == stored else numbers
+                disk.lose_power(random, is_torn=random.random() < 0.5)
+                stored = check_after_restart(work, disk, acknowledged)
+                assert asyncio.run(work.run(disk, len(stored))) == list(range(work.count))
+                check_after_restart(work, disk, list(range(work.count)))
+            except BaseException as error:
+                error.add_note(f"seed {seed}, flush {at}")
+                raise
+            assert not any("damaged" in text for text in work.refusals)
+
+
+def kill_later(disk: SimulatedDisk, random: Random, writes: int) -> None:
+    """End the process at one of the writes that are left, often one of the next.
+
+    writes: number of writes of a run that nothing disturbs.
+    """
+    left = max(1, writes - disk.counts[Operation.WRITE])
+    disk.kill_at(Operation.WRITE, random.randint(1, random.choice((left, NEXT_WRITES, 1))))
 
 
 @pytest.mark.parametrize("kind", [StoreWork, OldStoreWork, IndexWork])
@@ -352,3 +411,82 @@ def test_an_added_webhook_survives_a_power_cut_and_a_removed_one_does_not_return
             assert asyncio.run(load()) == {"a": b"{}"}
         for file in tmp_path.glob("store.db*"):
             file.unlink()
+
+
+def test_a_start_flushes_what_a_killed_daemon_could_not(tmp_path: Path) -> None:
+    """The system still shows these commits, and later flushes succeed without them."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    blocks = [
+        SigningBlock(SigningBlockKind.MESSAGE_ID, f"0x{number:064x}", "a bug", 1)
+        for number in range(6)
+    ]
+
+    async def add(chosen: Sequence[SigningBlock], disk: SimulatedDisk, failures: float) -> None:
+        async with store_at(url, flush_s=3_600.0) as store:
+            await store.database.write(lambda _: None)
+            disk.fail(Operation.SYNC, times=failures)
+            for block in chosen:
+                await store.signing_blocks.add(block)
+            disk.kill()
+
+    async def load() -> Sequence[SigningBlock]:
+        async with store_at(url, **QUICK) as store:
+            return await store.signing_blocks.load()
+
+    for count in range(1, len(blocks)):
+        with SimulatedDisk(tmp_path) as disk:
+            asyncio.run(add(blocks[:count], disk, float("inf")))
+            disk.restart()
+            asyncio.run(add(blocks[count:], disk, 0))
+            disk.lose_power(Random(count))
+            disk.restart()
+            assert asyncio.run(load()) == blocks
+        for file in tmp_path.glob("store.db*"):
+            file.unlink()
+
+
+def test_a_command_that_cannot_flush_loses_no_commit_of_the_daemon(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    api_key = ApiKey("name", bytes(32), "hint", 0, 0, 1.0)
+
+    async def sign_beside_command(disk: SimulatedDisk) -> None:
+        async with store_at(url, **{**QUICK, "flush_s": 3_600.0}) as store:
+            for number in range(4):
+                await store.archive.store_signature(message(number), signature(number))
+            await until(lambda: not store.status().waiting_writes)
+            disk.fail(Operation.SYNC)
+            with pytest.raises(StoreUnusable, match="look for errors of its disk"):
+                write_shared(StoreUrl.parse(url), lambda connection: add_key(connection, api_key))
+            # The flush of the daemon that is due.
+            await store.database.write(lambda _: None, is_flushed=True)
+            disk.kill()
+
+    async def count() -> int:
+        async with store_at(url, **QUICK) as store:
+            return len(await store.events.read(0, 100))
+
+    for seed in range(5):
+        with SimulatedDisk(tmp_path) as disk:
+            asyncio.run(sign_beside_command(disk))
+            disk.lose_power(Random(seed))
+            disk.restart()
+            assert asyncio.run(count()) == 4
+        for file in tmp_path.glob("store.db*"):
+            file.unlink()
+
+
+@pytest.mark.parametrize("at", range(1, 4))
+def test_a_new_file_is_written_with_a_log_after_its_first_flush_has_failed(
+    tmp_path: Path, at: int
+) -> None:
+    """SQLite returns the mode of the journal before it has changed it."""
+    path = tmp_path / "store.db"
+    create_private(path)
+    with SimulatedDisk(tmp_path) as disk:
+        disk.fail(Operation.SYNC, at)
+        with closing_engine(writing_engine(StoreUrl.for_file(path))) as engine:
+            with pytest.raises(DriverError), engine.begin():
+                pass
+            with engine.begin() as connection:
+                connection.run("CREATE TABLE items (number INTEGER)")
+            assert log_size(path) > 0

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.index import fixtures as primary
@@ -39,7 +40,7 @@ from warpseal.index.writer import IndexWriter
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import TransactionQuery
 from warpseal.store.connection import Engine
-from warpseal.store.engine import reading_engine, writing_engine
+from warpseal.store.engine import PAGE_BYTES, reading_engine, run_pragmas, writing_engine
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import NewEvent
 from warpseal.store.migrate import HEAD, MIGRATIONS, Migrations, upgrade_at_start
@@ -56,10 +57,13 @@ Rows = dict[str, list[tuple[Any, ...]]]
 _PARTS: Final = re.compile("^(recent|older)_")
 _DRAWN_COLUMNS: Final = {"epoch"}
 PAUSE_S = 0.002
+# A log is merged when it is longer, several times in each work.
+LOG_BYTES: Final = 48 * 1024
 # A failure is tried again at once, and nothing happens by a timer.
 QUICK: dict[str, Any] = {
     "gather_s": 0.0,
     "flush_s": 0.0,
+    "log_bytes": LOG_BYTES,
     "retry_first_s": PAUSE_S,
     "retry_cap_s": PAUSE_S,
     "first_prune_s": 3_600.0,
@@ -305,7 +309,11 @@ class UsageWork(Work):
             pass
 
     def _database(self) -> MetricsDatabase:
-        return database(self.url)
+        metrics = database(self.url)
+        if not self.server_url:
+            pages = LOG_BYTES // PAGE_BYTES
+            run_pragmas(metrics._engine, [f"wal_autocheckpoint = {pages}"])
+        return metrics
 
     async def _write(self, process: Process, acknowledged: list[int]) -> None:
         async with self._database() as metrics:
@@ -421,7 +429,9 @@ class IndexWork(_IndexWork):
         return index_url(primary.small_settings(self.url), None)
 
     def open(self) -> AbstractContextManager[IndexWriter]:
-        return primary.open_writer(self.url, primary.made_up_params())
+        # The log has half of the cached bytes.
+        settings = replace(primary.small_settings(self.url), cache_bytes=2 * LOG_BYTES)
+        return primary.open_writer(self.url, primary.made_up_params(), settings)
 
     def read_count(self, writer: IndexWriter) -> int:
         checkpoint = writer.checkpoint(PrimaryChain.P)
@@ -463,7 +473,9 @@ class EvmIndexWork(_IndexWork):
         return evm.index_url(self.url)
 
     def open(self) -> AbstractContextManager[EvmIndexWriter]:
-        return evm.open_writer(self.url)
+        # The log has three quarters of the cached bytes.
+        settings = replace(evm.small_settings(self.url), cache_bytes=LOG_BYTES * 4 // 3)
+        return evm.open_writer(self.url, settings=settings)
 
     def read_count(self, writer: EvmIndexWriter) -> int:
         checkpoint = writer.start(evm.IDENTITY)

@@ -133,9 +133,11 @@ def small_settings(url: str) -> IndexSettings:
 
 
 @contextmanager
-def open_writer(url: str, network: Parameters) -> Iterator[IndexWriter]:
+def open_writer(
+    url: str, network: Parameters, settings: IndexSettings | None = None
+) -> Iterator[IndexWriter]:
     """Hold an index open for writing."""
-    settings = small_settings(url)
+    settings = settings or small_settings(url)
     writer = IndexWriter(writing_index(index_url(settings, None), settings), network, settings)
     try:
         yield writer

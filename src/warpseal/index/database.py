@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -23,6 +23,8 @@ from warpseal.store.engine import (
     create_private,
     is_file_damage,
     reading_engine,
+    run_pragmas,
+    settle_log,
     writing_engine,
 )
 from warpseal.store.errors import StoreDown, StoreUnusable
@@ -106,6 +108,7 @@ def writing_index(
         run_pragmas(engine, pragmas)
     try:
         with translate_errors(engine):
+            settle_log(engine)
             if url.kind is not StoreKind.SQLITE:
                 with engine.begin() as connection:
                     connection.run(f"CREATE SCHEMA IF NOT EXISTS {schema}")
@@ -119,16 +122,6 @@ def writing_index(
 def reading_index(url: StoreUrl, settings: IndexSettings) -> Engine:
     """Return an engine that reads; the first statement fails if the file does not exist yet."""
     return reading_engine(url, settings.readers)
-
-
-def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
-    """Run pragmas on each new connection."""
-
-    def connected(driver: Any) -> None:
-        for pragma in pragmas:
-            driver.execute(f"PRAGMA {pragma}")
-
-    engine.on_connect.append(connected)
 
 
 @contextmanager

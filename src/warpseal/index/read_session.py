@@ -25,7 +25,7 @@ from warpseal.resources.outputs import Asset
 from warpseal.resources.queries import CLIENT_HEIGHTS, ClientHeights, Heights
 from warpseal.runtime.settings import MEBIBYTE
 from warpseal.store.connection import Connection, DriverError, Engine
-from warpseal.store.engine import redacted_reason
+from warpseal.store.engine import redacted_reason, run_pragmas
 from warpseal.store.errors import StoreDown
 from warpseal.store.migrate import Migrations, read_version
 from warpseal.store.reader import StoreReader
@@ -223,7 +223,7 @@ class IndexReader:
         self._engine: Engine = database.reading_index(url, settings)
         if url.kind is StoreKind.SQLITE:
             most_bytes = min(_READ_CACHE_BYTES, settings.cache_bytes // settings.readers)
-            database.run_pragmas(self._engine, [f"cache_size = -{most_bytes // 1024}"])
+            run_pragmas(self._engine, [f"cache_size = -{most_bytes // 1024}"])
         bounds = StoreSettings(readers=settings.readers, max_queued_reads=settings.max_queued_reads)
         self._reader = StoreReader(self._engine, bounds, self._translate)
         self.cache = ReadCache()

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from warpseal.runtime.lazy import psycopg
 from warpseal.runtime.process import os_error_text
@@ -19,8 +19,11 @@ from warpseal.store.connection import Connection, DriverError, Engine, repeat_if
 from warpseal.store.engine import (
     create_private,
     describe_failure,
-    flush_log,
+    is_disk_failure,
     reading_engine,
+    rewrite_log,
+    run_pragmas,
+    settle_log,
     unusable_reason,
     with_outcome,
     writing_engine,
@@ -31,6 +34,8 @@ from warpseal.store.url import StoreKind, StoreUrl
 from warpseal.warp.codec import MalformedMessage
 
 T = TypeVar("T")
+
+_FLUSHES: Final = 3
 
 
 @contextmanager
@@ -54,16 +59,20 @@ def write_shared(url: StoreUrl, write: Callable[[Connection], T]) -> T:
     Raises StoreUnusable, also for errors inside.
     """
     with _opened(url, writing_engine, is_short=True) as engine:
+        # Not merged: what a daemon has written since the commit may not be flushed yet.
+        if url.path is not None:
+            run_pragmas(engine, ["wal_autocheckpoint = 0"])
 
         def transact() -> T:
             with engine.begin() as connection:
                 return write(connection)
 
-        result = repeat_if_disconnected(transact)
-        if url.path is not None:
-            # A daemon flushes what it has written itself.
-            _flush(url, url.path)
-        return result
+        try:
+            return repeat_if_disconnected(transact)
+        except DriverError as error:
+            if url.path is not None and is_disk_failure(error):
+                _keep_commits(engine, url.path)
+            raise
 
 
 @contextmanager
@@ -82,15 +91,17 @@ def open_exclusive(url: StoreUrl, *, create: bool = False) -> Iterator[Engine]:
         locked_file(url.path) if url.path is not None else _locked_server(url),
         _opened(url, writing_engine) as engine,
     ):
+        settle_log(engine)
         yield engine
 
 
-def _flush(url: StoreUrl, path: Path) -> None:
-    try:
-        flush_log(path)
-    except OSError as error:
-        reason = f"its last change may be lost: {describe_failure(url, error)}"
-        raise StoreUnusable(url.redacted, reason) from error
+def _keep_commits(engine: Engine, path: Path) -> None:
+    """Flush what a daemon has committed, which a flush of this process that failed has lost."""
+    for _ in range(_FLUSHES):
+        with suppress(DriverError, OSError):
+            with engine.begin():
+                rewrite_log(path)
+            return
 
 
 @contextmanager

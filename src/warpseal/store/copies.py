@@ -82,7 +82,7 @@ def check_pages(path: Path, where: str, advice: str = DAMAGE_ADVICE) -> None:
     try:
         with closing(open_file(path, "rw")) as connection:
             (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     except sqlite3.DatabaseError as error:
         if not is_file_damage(error):
             reason = describe_failure(StoreUrl.for_file(path), error)

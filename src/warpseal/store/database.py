@@ -17,6 +17,7 @@ from warpseal.store.engine import (
     MAY_BE_STORED,
     create_private,
     describe_failure,
+    flushed_later,
     reading_engine,
     redacted_reason,
     writing_engine,
@@ -187,7 +188,7 @@ class ReadWriteDatabase(Database):
         self._head = migrations.head
         self._is_upgraded = False
         self._eviction = Eviction(settings)
-        self._engine = writing_engine(url)
+        self._engine = flushed_later(writing_engine(url), settings.log_bytes)
         self._writer = StoreWriter(
             self._engine, settings, prepare, self._eviction, on_commit, describe
         )

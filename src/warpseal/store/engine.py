@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -50,9 +51,12 @@ _MAX_REASON_CHARACTERS: Final = 300
 _TIME_LIMITS: Final = "-c statement_timeout=30s -c lock_timeout=10s"
 _NO_TIME_LIMITS: Final = "-c statement_timeout=0 -c lock_timeout=0"
 _WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_CHUNK_BYTES: Final = 1024 * 1024
 _PRAGMAS: Final = (
     "journal_mode = WAL",
-    "synchronous = NORMAL",
+    # Each commit flushes the log, and a flush that fails is an error of its commit. With NORMAL
+    # only a merge flushes it, and SQLite drops the errors of the merges that it begins by itself.
+    "synchronous = FULL",
     "foreign_keys = ON",
     f"journal_size_limit = {_WAL_LIMIT_BYTES}",
 )
@@ -74,6 +78,7 @@ def writing_engine(
 ) -> Engine:
     """Return the engine of the one connection that writes; its transactions take the lock at once.
 
+    A commit to a file survives a power cut.
     page_bytes: size of the pages of a file that has none yet.
     is_limited: a server ends long statements.
     """
@@ -81,6 +86,30 @@ def writing_engine(
         return _postgresql(url, 1, is_limited=is_limited)
     assert url.path is not None
     return Engine(url, partial(_open_sqlite, url.path, "rwc", page_bytes), begin="BEGIN IMMEDIATE")
+
+
+def flushed_later(engine: Engine, log_bytes: int) -> Engine:
+    """Let the caller flush and merge the log of a file, which SQLite then does only at the end.
+
+    log_bytes: size to which the log is cut when it begins again after a merge.
+    """
+    if engine.url.kind is StoreKind.SQLITE:
+        pragmas = (
+            "synchronous = NORMAL",
+            "wal_autocheckpoint = 0",
+            f"journal_size_limit = {log_bytes}",
+        )
+        run_pragmas(engine, pragmas)
+    return engine
+
+
+def run_pragmas(engine: Engine, pragmas: Sequence[str]) -> None:
+    """Run pragmas on each new connection."""
+
+    def connected(driver: Any) -> None:
+        _run_all(driver, pragmas)
+
+    engine.on_connect.append(connected)
 
 
 def reading_engine(url: StoreUrl, connections: int = 1, *, is_limited: bool = True) -> Engine:
@@ -141,12 +170,45 @@ def create_private(path: Path) -> None:
 def flush_log(path: Path) -> None:
     """Flush the log of a database file, so that its commits survive a power cut.
 
-    With `synchronous = NORMAL` SQLite flushes it only before it writes it into the file.
     Raises OSError.
     """
     # Closing the log releases no lock: SQLite locks the database file and the shared memory.
-    with suppress(FileNotFoundError), path.with_name(path.name + "-wal").open("rb") as log:
+    with suppress(FileNotFoundError), _log_of(path).open("rb") as log:
         os.fsync(log.fileno())
+
+
+def rewrite_log(path: Path) -> None:
+    """Write the log of a database file once more, byte for byte, and flush it.
+
+    The system forgets writes whose flush has failed, although reads still show them, and a later
+    flush succeeds without them. In a transaction that takes the lock at once no other connection
+    changes the log. Raises OSError.
+    """
+    with suppress(FileNotFoundError), _log_of(path).open("r+b", buffering=0) as log:
+        offset = 0
+        while chunk := os.pread(log.fileno(), _CHUNK_BYTES, offset):
+            offset += os.pwrite(log.fileno(), chunk, offset)
+        os.fsync(log.fileno())
+
+
+def settle_log(engine: Engine) -> None:
+    """Flush the log that an ended process has left: its last flush may have failed.
+
+    Raises DriverError.
+    """
+    path = engine.url.path
+    if path is None or not log_size(path):
+        return
+    with engine.begin():
+        try:
+            rewrite_log(path)
+        except OSError as error:
+            raise DriverError(error) from error
+
+
+def log_size(path: Path) -> int:
+    """Return the bytes of the log of a database file; 0 without a log."""
+    return _size(_log_of(path))
 
 
 def lone_log_reason(path: Path) -> str | None:
@@ -154,7 +216,7 @@ def lone_log_reason(path: Path) -> str | None:
 
     SQLite drops the log of a file that is missing or empty.
     """
-    log_path = path.with_name(path.name + "-wal")
+    log_path = _log_of(path)
     if _size(path) or not _size(log_path):
         return None
     state = "is empty" if path.exists() else "is missing"
@@ -189,15 +251,21 @@ def is_file_damage(error: BaseException) -> bool:
     return _primary_code(error) in _DAMAGED
 
 
+def is_disk_failure(error: BaseException) -> bool:
+    """Return whether an error says that the disk of a file did not read, write or flush."""
+    return _primary_code(error) == sqlite3.SQLITE_IOERR
+
+
 def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -> str:
     """Return a library's error as one line without secrets, with advice about a file or its disk.
 
     kind: name of the kind of database. The advice differs because no backup has an index.
     """
+    cause = error.cause if isinstance(error, DriverError) else error
     if isinstance(error, UnicodeDecodeError):
         reason = "a text in it is damaged"
-    elif isinstance(error, OSError):
-        reason = os_error_text(error)
+    elif isinstance(cause, OSError):
+        reason = os_error_text(cause)
     else:
         reason = redacted_reason(url, error)
     if is_file_damage(error):
@@ -247,9 +315,9 @@ def redacted_reason(url: StoreUrl, error: BaseException) -> str:
 
 def _primary_code(error: BaseException) -> int:
     """Return SQLite's code of an error; 0 of an error of another kind."""
-    if isinstance(error, OSError):
-        return _CODES_OF_SYSTEM.get(error.errno or 0, 0)
     cause = error.cause if isinstance(error, DriverError) else error
+    if isinstance(cause, OSError):
+        return _CODES_OF_SYSTEM.get(cause.errno or 0, 0)
     # The low byte of an extended code is the primary one.
     return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
 
@@ -259,9 +327,22 @@ def _open_sqlite(path: Path, mode: str, page_bytes: int = PAGE_BYTES) -> sqlite3
         path, mode, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
     if mode == "rwc":
-        for pragma in (f"page_size = {page_bytes}", *_PRAGMAS):
-            connection.execute(f"PRAGMA {pragma}")
+        try:
+            _run_all(connection, (f"page_size = {page_bytes}", *_PRAGMAS))
+        except BaseException:
+            connection.close()
+            raise
     return connection
+
+
+def _run_all(connection: sqlite3.Connection, pragmas: Sequence[str]) -> None:
+    for pragma in pragmas:
+        # All rows: the change of the journal's mode is committed, or fails, after the first one.
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
 
 
 def _size(path: Path) -> int:

@@ -93,6 +93,7 @@ class StoreSettings(Settings, frozen=True):
     load_timeout_s: float = 1.0
     gather_s: float = 0.5
     flush_s: float = 1.0
+    log_bytes: int = 4 * MEBIBYTE
     retry_first_s: float = 0.25
     retry_cap_s: float = 2.0
     stop_timeout_s: float = 5.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TypeGuard, TypeVar
+from typing import Final, TypeGuard, TypeVar
 
 from warpseal.errors import StartupError
 from warpseal.runtime.process import os_error_text
@@ -24,7 +24,7 @@ from warpseal.store.connection import (
     Engine,
     repeat_if_disconnected,
 )
-from warpseal.store.engine import flush_log, with_outcome
+from warpseal.store.engine import flush_log, log_size, rewrite_log, with_outcome
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import add_events, message_signed
 from warpseal.store.eviction import Eviction
@@ -35,6 +35,11 @@ from warpseal.store.write_queue import WriteBatch, WriteCall, WriteQueue
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+# From this multiple of its bound on, a log is worth a wait for readers: those that overlap all the
+# time would let it grow without end.
+_MOST_LOG: Final = 16
+_WAIT_INTERVAL_S: Final = 30.0
 
 CommitObserver = Callable[[int, float], None]
 """Called in the writer's thread with the rows and seconds of each transaction."""
@@ -73,7 +78,10 @@ class StoreWriter:
         self._working_since = float("inf")
         # Time of the monotonic clock at which the log of a SQLite file is flushed.
         self._flush_at = float("inf")
+        # Writes to the log may be lost, although reads still show them.
         self._has_lost_flush = False
+        # A time of the same clock, before which no merge waits for readers.
+        self._wait_at = 0.0
         self._has_begun_log = False
         self._committing = 0
         self._connection: Connection | None = None
@@ -108,6 +116,10 @@ class StoreWriter:
 
         Raises StartupError, and DriverError if the database fails.
         """
+        path = self._engine.url.path
+        if path is not None and log_size(path):
+            # A process that was killed may have lost a flush.
+            self._has_lost_flush = True
         self.schema_version = self._prepare(self._engine)
         # A daemon starts although its disk is full. The first write tries again.
         with suppress(DriverError), self._engine.connect() as connection:
@@ -173,7 +185,8 @@ class StoreWriter:
         if self.is_up and self.queue.is_empty and not self._engine.is_postgresql:
             with suppress(DriverError), self._transaction() as connection:
                 end_log(connection)
-            self._merge_log()
+            self._flush()
+            self._merge_log("TRUNCATE")
         self._failure = self._failure or "closed"
         self._disconnect()
         self._release()
@@ -182,56 +195,83 @@ class StoreWriter:
         """Let the commits to a SQLite file survive a power cut; repeat it later if it fails."""
         self._flush_at = float("inf")
         self._working_since = time.monotonic()
-        if not (self._try_to_flush() or self._try_to_flush()):
+        is_flushed = self._try_to_flush() or self._try_to_flush()
+        if is_flushed and not self._merge_long_log():
+            is_flushed = self._try_to_flush()
+        if not is_flushed:
             self._flush_at = time.monotonic() + self._settings.flush_s
         self._working_since = float("inf")
 
-    def _try_to_flush(self) -> bool:
+    def _try_to_flush(self, connection: Connection | None = None) -> bool:
+        """Flush the log; write it once more if an earlier flush failed. Return whether it worked.
+
+        connection: connection that is free; without one the writer's own is used.
+        """
         path = self._engine.url.path
         assert path is not None
         try:
-            # The system forgets writes whose flush has failed, and a later flush succeeds without
-            # them. A merge writes their pages once more, into the file.
-            if self._has_lost_flush and not self._merge_log():
-                return False
-            # After a merge as well: if the new size of the log were lost, an older part of it would
-            # be read again.
-            flush_log(path)
-        except OSError as error:
-            if not self._has_lost_flush:
-                reason = os_error_text(error)
-                log.error("store could not be flushed, merging its log", extra={"reason": reason})
-            self._has_lost_flush = True
+            if self._has_lost_flush:
+                # Not merged: a power cut in a merge of a log that is not flushed damages the file.
+                with (connection or self._open_connection()).begin():
+                    rewrite_log(path)
+            else:
+                flush_log(path)
+        except (OSError, DriverError) as error:
+            self._lose_flush(error)
             return False
         self._has_lost_flush = False
         return True
 
+    def _lose_flush(self, error: OSError | DriverError) -> None:
+        if not self._has_lost_flush:
+            reason = os_error_text(error) if isinstance(error, OSError) else self._describe(error)
+            log.error("store could not be flushed, writing its log again", extra={"reason": reason})
+        self._has_lost_flush = True
+
     def _begin_log(self, connection: Connection) -> None:
         """Record once, in a SQLite file, that this daemon uses it. Raises DriverError."""
-        path = self._engine.url.path
-        if path is None or self._has_begun_log:
+        if self._engine.url.path is None or self._has_begun_log:
             return
         with connection.begin():
             begin_log(connection)
         self._has_begun_log = True
         # Before a reader sees an event: a power cut must not take the record together with it.
-        try:
-            flush_log(path)
-        except OSError:
-            self._has_lost_flush, self._flush_at = True, time.monotonic()
+        if not self._try_to_flush(connection):
+            self._flush_at = time.monotonic()
 
-    def _merge_log(self) -> bool:
-        """Write the log of a SQLite file into it, so that the file is complete without the log.
+    def _merge_long_log(self) -> bool:
+        """Merge the flushed log of a SQLite file if it is long; return whether nothing failed."""
+        path = self._engine.url.path
+        assert path is not None
+        size = log_size(path)
+        if size <= self._settings.log_bytes:
+            return True
+        if size <= self._settings.log_bytes * _MOST_LOG or time.monotonic() < self._wait_at:
+            return self._merge_log("PASSIVE")
+        is_merged = self._merge_log("TRUNCATE")
+        if log_size(path):
+            # A reader stays: a backup or an export reads for minutes.
+            self._wait_at = time.monotonic() + _WAIT_INTERVAL_S
+        return is_merged
 
-        Returns whether all of the log was written.
+    def _merge_log(self, mode: str) -> bool:
+        """Write the log of a SQLite file into it; return whether nothing failed.
+
+        mode: PASSIVE writes what no reader needs, and lets the next commit begin the log again if
+            that was all of it; TRUNCATE waits for readers a moment, and empties the log.
         """
         try:
-            if self._connection is None:
-                self._connection = self._engine.connect()
-            ((is_busy, _, _),) = self._connection.fetch("PRAGMA wal_checkpoint(TRUNCATE)")
-        except DriverError:
+            self._open_connection().fetch(f"PRAGMA wal_checkpoint({mode})")
+        except DriverError as error:
+            # A merge flushes both files.
+            self._lose_flush(error)
             return False
-        return not is_busy
+        return True
+
+    def _open_connection(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
 
     def _work(self) -> None:
         maintain_at = time.monotonic() + self._settings.first_prune_s
@@ -310,11 +350,10 @@ class StoreWriter:
     def _transaction(self) -> Iterator[Connection]:
         self._working_since = time.monotonic()
         try:
-            if self._connection is None:
-                self._connection = self._engine.connect()
-            self._begin_log(self._connection)
-            with self._connection.begin():
-                yield self._connection
+            connection = self._open_connection()
+            self._begin_log(connection)
+            with connection.begin():
+                yield connection
             if not self._engine.is_postgresql:
                 self._flush_at = min(self._flush_at, time.monotonic() + self._settings.flush_s)
         except DriverError:
@@ -392,6 +431,8 @@ class StoreWriter:
             return False
 
     def _try_to_connect(self) -> None:
+        # A merge may have opened one, and the engine has no other.
+        self._disconnect()
         try:
             self.connect()
         except (DriverError, StartupError) as error:

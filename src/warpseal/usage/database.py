@@ -15,7 +15,13 @@ from typing import Final, Self, TypeVar
 from warpseal.errors import StartupError
 from warpseal.runtime.process import os_error_text
 from warpseal.store.connection import Connection, DriverError
-from warpseal.store.engine import create_private, reading_engine, redacted_reason, writing_engine
+from warpseal.store.engine import (
+    create_private,
+    reading_engine,
+    redacted_reason,
+    settle_log,
+    writing_engine,
+)
 from warpseal.store.errors import StoreDown, StoreUnusable
 from warpseal.store.locks import Leadership, ServerLeadership
 from warpseal.store.migrate import Migrations, read_version, upgrade_at_start
@@ -139,6 +145,7 @@ class MetricsDatabase:
                 create_private(self.url.path)
             self._engine.dispose()
             self._reading_engine.dispose()
+            settle_log(self._engine)
             if self.url.kind is not StoreKind.SQLITE:
                 with self._engine.begin() as connection:
                     connection.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
