@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from tests.eventually import until
 from tests.store.table_facts import table_facts
+from warpseal.ops.health.checks import usage_check
 from warpseal.runtime.settings import InvalidSetting
 from warpseal.store.connection import Connection
 from warpseal.store.engine import writing_engine
@@ -23,6 +25,7 @@ from warpseal.store.migrate import upgrade_at_start
 from warpseal.store.settings import StoreSettings
 from warpseal.store.url import StoreKind, StoreUrl, in_schema
 from warpseal.usage.database import MIGRATIONS, SCHEMA, MetricsDatabase, metrics_database_url
+from warpseal.usage.flusher import FlusherStatus
 from warpseal.usage.schema import BUCKETS, TABLES
 from warpseal.usage.settings import UsageSettings, metrics_url
 
@@ -209,3 +212,88 @@ async def test_a_daemon_starts_without_it(tmp_path: Path) -> None:
         folder.unlink()
         await metrics.write(add)
         assert metrics.is_up
+
+
+def write_text(path: Path) -> None:
+    """Put a text in the place of a file."""
+    path.write_text("no database\n" * 1_000)
+
+
+def tear_pages(path: Path) -> None:
+    """Damage the first sector of each page but the first one, which has the schema."""
+    content = bytearray(path.read_bytes())
+    for start in range(4_096, len(content), 4_096):
+        content[start : start + 512] = bytes(range(256)) * 2
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (write_text, "file is not a database"),
+        (tear_pages, "database disk image is malformed"),
+    ],
+)
+async def test_a_damaged_file_is_named_with_what_to_do_until_it_was_moved_away(
+    damage: Callable[[Path], None],
+    reason: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = tmp_path / "metrics.db"
+    url = f"sqlite:///{path}"
+    async with database(url) as metrics:
+        await metrics.write(add)
+    damage(path)
+    async with database(url) as metrics:
+        for _ in range(2):
+            with pytest.raises(StoreDown):
+                await metrics.write(add)
+        assert metrics.reason == (
+            f"{url} is damaged: {reason}: stop the daemon, move it and its log away, and start the"
+            " daemon: it begins with a new one, without the usage so far"
+        )
+        degraded = usage_check(lambda: FlusherStatus(0, metrics.reason)).degraded
+        assert degraded is not None
+        (finding,) = degraded()
+        assert metrics.reason in finding
+    records = [record for record in caplog.records if record.name == "warpseal.usage.database"]
+    assert [(record.levelname, record.getMessage()) for record in records] == [
+        ("ERROR", "metrics database is damaged")
+    ]
+    path.rename(tmp_path / "damaged")
+    async with database(url) as metrics:
+        await metrics.write(add)
+        assert metrics.is_up
+
+
+async def test_damage_stays_named_while_other_parts_of_the_file_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "warpseal.usage.database")
+    path = tmp_path / "metrics.db"
+    async with database(f"sqlite:///{path}") as metrics:
+        await metrics.write(lambda connection: connection.run("CREATE TABLE other (a INTEGER)"))
+        await metrics.write(lambda connection: connection.run("INSERT INTO other VALUES (1)"))
+        root = await metrics.read(
+            lambda connection: connection.value(
+                "SELECT rootpage FROM sqlite_master WHERE name = 'other'"
+            )
+        )
+    with path.open("r+b") as file:
+        file.seek((root - 1) * 4_096)
+        file.write(b"\xff" * 512)
+    async with database(f"sqlite:///{path}") as metrics:
+        for _ in range(2):
+            with pytest.raises(StoreDown, match="is damaged"):
+                await metrics.read(lambda connection: connection.value("SELECT a FROM other"))
+            await metrics.write(add)
+            assert not metrics.is_up
+        path.unlink()
+        path.with_name("metrics.db-wal").unlink()
+        await metrics.write(add)
+        assert metrics.is_up
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == [
+        "metrics database is damaged",
+        "metrics database was made again",
+    ]

@@ -34,7 +34,12 @@ DAMAGE_ADVICE: Final = (
 _INDEX_ADVICE: Final = (
     "stop the daemon and the indexer, move it away, and start them: all blocks are indexed again"
 )
+_METRICS_ADVICE: Final = (
+    "stop the daemon, move it and its log away, and start the daemon: it begins with a new one,"
+    " without the usage so far"
+)
 DISK_ADVICE: Final = "look for errors of its disk in the system's log, and try again"
+_ADVICE_OF_KIND: Final = {"index": _INDEX_ADVICE, "metrics database": _METRICS_ADVICE}
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "make room on its disk",
     sqlite3.SQLITE_IOERR: DISK_ADVICE,
@@ -259,7 +264,8 @@ def is_disk_failure(error: BaseException) -> bool:
 def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -> str:
     """Return a library's error as one line without secrets, with advice about a file or its disk.
 
-    kind: name of the kind of database. The advice differs because no backup has an index.
+    kind: name of the kind of database, by which the advice differs: no backup has an index, and the
+        usage of a backup is older than the store.
     """
     cause = error.cause if isinstance(error, DriverError) else error
     if isinstance(error, UnicodeDecodeError):
@@ -269,7 +275,7 @@ def describe_failure(url: StoreUrl, error: BaseException, kind: str = "store") -
     else:
         reason = redacted_reason(url, error)
     if is_file_damage(error):
-        advice = _INDEX_ADVICE if kind == "index" else DAMAGE_ADVICE
+        advice = _ADVICE_OF_KIND.get(kind, DAMAGE_ADVICE)
     else:
         advice = _ADVICE.get(_primary_code(error), "")
     return f"{reason}: {advice}" if advice else reason

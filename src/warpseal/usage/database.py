@@ -17,8 +17,9 @@ from warpseal.runtime.process import os_error_text
 from warpseal.store.connection import Connection, DriverError
 from warpseal.store.engine import (
     create_private,
+    describe_failure,
+    is_file_damage,
     reading_engine,
-    redacted_reason,
     settle_log,
     writing_engine,
 )
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 METRICS_NAME: Final = "metrics.db"
 SCHEMA: Final = "warpseal_metrics"
+KIND: Final = "metrics database"
 MIGRATIONS: Final = Migrations(VERSIONS, TABLES.create_all)
 
 
@@ -73,11 +75,14 @@ class MetricsDatabase:
         # Inode of the file that the connections have open; 0 for a server.
         self._inode: int | None = None
         self._was_prepared = False
+        # Damage that was found in a file, and the inode of that file: other parts of it may work.
+        self._damage: str | None = None
+        self._damaged_inode = 0
         self.reason: str | None = None
 
     @property
     def is_up(self) -> bool:
-        """Whether the last use succeeded, or there was none."""
+        """Whether the last use succeeded, or there was none, and no use has found damage."""
         return self.reason is None
 
     async def __aenter__(self) -> Self:
@@ -126,14 +131,17 @@ class MetricsDatabase:
         try:
             result = await reader.read(use, self._wait_s if wait_s is None else wait_s)
         except StoreDown as error:
-            if self.reason is None:
-                fields = {"reason": error.reason}
+            fields = {"reason": error.reason}
+            if error.reason == self._damage:
+                if self.reason != self._damage:
+                    log.error("metrics database is damaged", extra=fields)
+            elif self.reason is None:
                 log.warning("metrics database is down, usage waits in memory", extra=fields)
             self.reason = error.reason
             raise
-        if self.reason is not None:
+        if self.reason not in (None, self._damage):
             log.info("metrics database is up again", extra={"url": self.url.redacted})
-        self.reason = None
+        self.reason = self._damage
         return result
 
     def _prepare(self) -> None:
@@ -150,14 +158,16 @@ class MetricsDatabase:
                 with self._engine.begin() as connection:
                     connection.run(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
             with self._engine.connect() as connection:
-                is_lost = self._was_prepared and read_version(connection) is None
+                is_new = read_version(connection) is None
             upgrade_at_start(self._engine, self.url.redacted, MIGRATIONS)
         except StartupError as error:
             raise StoreDown(str(error)) from None
         except OSError as error:
             cause = StoreUnusable(self.url.redacted, os_error_text(error), kind="database")
             raise StoreDown(str(cause)) from None
-        if is_lost:
+        if is_new or self._read_inode() != self._damaged_inode:
+            self._damage = None
+        if is_new and self._was_prepared:
             reason = "it was deleted or emptied while the daemon ran: the usage in it is lost"
             fields = {"url": self.url.redacted, "reason": reason}
             log.warning("metrics database was made again", extra=fields)
@@ -176,4 +186,8 @@ class MetricsDatabase:
     def _down(self, error: BaseException) -> StoreDown:
         if isinstance(error, DriverError):
             self._inode = None
-        return StoreDown(redacted_reason(self.url, error))
+        reason = describe_failure(self.url, error, KIND)
+        if is_file_damage(error):
+            reason = f"{self.url.redacted} is damaged: {reason}"
+            self._damage, self._damaged_inode = reason, self._read_inode()
+        return StoreDown(reason)
