@@ -443,6 +443,9 @@ class Activity:
             else self.validations
         )
 
+    def funded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
+        return ()
+
     def is_ready(self, subnet_id: SubnetID) -> bool:
         return self.list_event is None
 

@@ -84,6 +84,7 @@ class RoundDriver:
         self.connected = list(self.validators.node_ids if connected is None else connected)
         self.inactive: frozenset[NodeID] = frozenset()
         self.underfunded: tuple[CurrentValidation, ...] | None = ()
+        self.funded: tuple[CurrentValidation, ...] = ()
         self.activity_final_at = activity_final_at
         self.offenders = offenders
         self.bad_shares: set[int] = set()
@@ -203,7 +204,9 @@ class RoundDriver:
                 self.round.decoded([(stored, self._cached_share(stored)) for stored in shares])
             case Connect():
                 self.round.connected(self.connected)
-                self.round.set_inactive(self.inactive, self.activity_final_at, self.underfunded)
+                self.round.set_inactive(
+                    self.inactive, self.activity_final_at, self.underfunded, self.funded
+                )
             case Ask(node_ids=node_ids, is_reask=is_reask):
                 self.asks.append(
                     (now, [int.from_bytes(node_id, "big") for node_id in node_ids], is_reask)

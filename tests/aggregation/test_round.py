@@ -512,6 +512,27 @@ def test_weight_without_a_key_beyond_that_of_inactive_validators_stays_lost_for_
     assert (weights["inactive"], weights["no_bls_key"]) == ("6", "34")
 
 
+def test_weight_of_validators_that_were_funded_since_is_lost_for_now() -> None:
+    driver = RoundDriver([60], keyless=40)
+    goal, at_named_height = driver.join(), driver.join(is_height_fixed=True)
+    # One of them signs already, and one is too light to be all of the weight without a key.
+    driver.funded = (inactive_validator(1, 60, 10**9), inactive_validator(7, 7, 10**9))
+    driver.underfunded = (inactive_validator(8, 30),)
+    assert (driver.outcome(goal), driver.outcome(at_named_height)) == ("lost", "lost")
+    assert driver.shortfalls[goal].verdict is Verdict.WAIT
+    assert driver.shortfalls[at_named_height].verdict is Verdict.NEVER
+    assert driver.reasons(goal) == {"inactive": 1, "no_bls_key": 1, "not_asked": 1}
+    assert any("have a balance now" in hint for hint in driver.shortfalls[goal].hints)
+
+
+def test_weight_of_a_funded_validator_without_its_node_explains_no_more_than_its_weight() -> None:
+    driver = RoundDriver([60], keyless=40)
+    goal = driver.join()
+    driver.funded = (inactive_validator(7, 6, 10**9),)
+    assert driver.outcome(goal) == "lost"
+    assert driver.shortfalls[goal].verdict is Verdict.NEVER
+
+
 def test_inactive_validators_that_weigh_more_than_the_weight_without_a_key_are_not_named() -> None:
     driver = RoundDriver([60], keyless=40)
     goal = driver.join()

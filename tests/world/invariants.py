@@ -60,7 +60,7 @@ def _check_recovered(stage: Stage, ask: Ask) -> None:
     is_refused |= code == "origin_not_indexed" and is_unfollowed
     # The set of an epoch keeps weight without keys until it ends, though it is funded by now.
     is_keyless = ask.is_of_tx and stage.network.keyless_since < math.inf
-    is_refused |= is_keyless and code in ("quorum_impossible", "quorum_not_reached")
+    is_refused |= is_keyless and code == "quorum_not_reached"
     require(ask.is_signed or is_refused, f"ask {ask.number} after recovery: {ask.describe()}")
     kind = "transaction" if ask.is_of_tx else "message"
     stage.simulation.reach(f"after recovery a {kind} got {code or 'its signature'}")

@@ -121,7 +121,9 @@ class MemberTable:
     inactive: members that have only inactive nodes, by index.
     underfunded: validations without enough balance; None while they are not known.
     inactive_without_key: L1 validators without a balance whose keys the set lacks.
-    inactive_keyless_weight: weight of the validators in `inactive_without_key`.
+    inactive_keyless_weight: weight without a key of L1 validators that were inactive at the height
+        of the set, whether or not they have been funded since.
+    has_funded_since: some of that weight may belong to validators that were funded since.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -143,6 +145,8 @@ class MemberTable:
         self.underfunded: tuple[CurrentValidation, ...] | None = ()
         self.inactive_without_key: tuple[CurrentValidation, ...] = ()
         self.inactive_keyless_weight = 0
+        self.has_funded_since = False
+        self._funded: tuple[CurrentValidation, ...] = ()
         self.order = self._sorted()
         self._inactive_nodes: frozenset[NodeID] = frozenset()
         self._retry_at: dict[MemberRecord, float] = {}
@@ -260,26 +264,35 @@ class MemberTable:
         self.order = self._sorted()
         return True
 
-    def set_underfunded(self, validations: tuple[CurrentValidation, ...] | None) -> None:
-        """Take the validations without enough balance.
+    def set_balances(
+        self,
+        underfunded: tuple[CurrentValidation, ...] | None,
+        funded: tuple[CurrentValidation, ...],
+    ) -> None:
+        """Take the validations without enough balance, and those that have it.
 
         None means that they are not known: any weight without a key may be theirs. The set has the
         weight of inactive validators without their key and node. If they weigh more than the set
-        has without a key, activity has changed since its height, and none of them is named.
+        has without a key, activity has changed since its height, and none of them is named. A
+        funded validator whose node the set lacks was inactive at its height, or is newer.
         """
-        if validations is self.underfunded:
+        if underfunded is self.underfunded and funded is self._funded:
             return
-        self.underfunded = validations
+        self.underfunded, self._funded = underfunded, funded
         inactive = [
             validation
-            for validation in validations or ()
+            for validation in underfunded or ()
             if validation.balance == 0 and validation.node_id not in self.nodes
         ]
         weight = self.keyless_weight
-        if validations is not None:
+        if underfunded is not None:
             weight = sum(validation.weight for validation in inactive)
         self.inactive_without_key = tuple(inactive) if weight <= self.keyless_weight else ()
-        self.inactive_keyless_weight = min(weight, self.keyless_weight)
+        funded_weight = sum(
+            validation.weight for validation in funded if validation.node_id not in self.nodes
+        )
+        self.has_funded_since = weight < self.keyless_weight and funded_weight > 0
+        self.inactive_keyless_weight = min(weight + funded_weight, self.keyless_weight)
 
     def inactive_weight(self, status: ShareStatus) -> int:
         """Return the weight of the inactive members with this status."""
