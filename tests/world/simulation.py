@@ -219,10 +219,11 @@ class Simulation:
             with self.step_counter.tracing() if self.step_counter is not None else nullcontext():
                 while not task.done() and not self.errors:
                     self._step()
-            if self.errors:
-                raise SimulationError(self.errors[0])
         finally:
             self.stop()
+        # A process that ends reports the errors of its tasks.
+        if self.errors:
+            raise SimulationError(self.errors[0])
         return task.result()
 
     def stop(self) -> None:
