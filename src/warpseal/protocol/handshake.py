@@ -124,7 +124,7 @@ class _PeerRelease(Struct, frozen=True):
     """The release of a peer.
 
     refuses: the peer hung up because an older release was advertised, knows an upgrade whose time
-        has come since it accepted one, or has accepted only newer ones.
+        has come since it accepted one, or accepts a newer one and may refuse an older one.
     refuses_from: Unix seconds of an upgrade that the peer knows and that is ahead; None without
         one.
     """
@@ -163,8 +163,9 @@ class AdvertisedVersion:
         """
         # A peer that accepts a raised release would refuse the tested one as before, or because its
         # upgrade has come since it accepted that: its connection proves nothing else.
-        refuses = self._refuses(node_id) or may_refuse(version, TESTED_VERSION)
-        refuses &= self.current > TESTED_VERSION
+        refuses = self.current > TESTED_VERSION and (
+            self._refuses(node_id) or may_refuse(version, TESTED_VERSION)
+        )
         self._record(node_id, _PeerRelease(version, refuses, refuses_from))
 
     def record_refused(self, node_id: NodeID, version: Version) -> None:
