@@ -11,13 +11,13 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -334,12 +334,29 @@ def test_a_reader_misses_no_event_after_a_power_cut(
     assert outcomes.keys() == {"expired", "continued"}
 
 
+def check_after_power_cuts(
+    folder: Path,
+    change: Callable[[SimulatedDisk], Coroutine[Any, Any, None]],
+    read: Callable[[], Coroutine[Any, Any, object]],
+    expected: object,
+) -> None:
+    """Assert what a store has after changes and a power cut, which keeps what it draws."""
+    for seed in range(3):
+        with SimulatedDisk(folder) as disk:
+            asyncio.run(change(disk))
+            disk.lose_power(Random(seed))
+            disk.restart()
+            assert asyncio.run(read()) == expected
+        for file in folder.glob("store.db*"):
+            file.unlink()
+
+
 def test_an_api_key_that_a_command_has_added_survives_a_power_cut(tmp_path: Path) -> None:
     """The daemon beside the command flushes only what it has written itself."""
     url = f"sqlite:///{tmp_path}/store.db"
     api_key = ApiKey("name", bytes(32), "hint", 0, 0, 1.0)
 
-    async def add_beside_daemon() -> None:
+    async def add_beside_daemon(disk: SimulatedDisk) -> None:
         async with store_at(url, **QUICK):
             write_shared(StoreUrl.parse(url), lambda connection: add_key(connection, api_key))
             disk.kill()
@@ -348,14 +365,7 @@ def test_an_api_key_that_a_command_has_added_survives_a_power_cut(tmp_path: Path
         async with store_at(url, **QUICK) as store:
             return await store.api_keys.find_key(api_key.digest)
 
-    for seed in range(3):
-        with SimulatedDisk(tmp_path) as disk:
-            asyncio.run(add_beside_daemon())
-            disk.lose_power(Random(seed))
-            disk.restart()
-            assert asyncio.run(find()) == api_key
-        for file in tmp_path.glob("store.db*"):
-            file.unlink()
+    check_after_power_cuts(tmp_path, add_beside_daemon, find, api_key)
 
 
 def test_a_signing_block_survives_a_power_cut(tmp_path: Path) -> None:
@@ -377,14 +387,7 @@ def test_a_signing_block_survives_a_power_cut(tmp_path: Path) -> None:
         async with store_at(url, **QUICK) as store:
             return await store.signing_blocks.load()
 
-    for seed in range(3):
-        with SimulatedDisk(tmp_path) as disk:
-            asyncio.run(change(disk))
-            disk.lose_power(Random(seed))
-            disk.restart()
-            assert asyncio.run(load()) == blocks[1:]
-        for file in tmp_path.glob("store.db*"):
-            file.unlink()
+    check_after_power_cuts(tmp_path, change, load, blocks[1:])
 
 
 def test_an_added_webhook_survives_a_power_cut_and_a_removed_one_does_not_return(
@@ -403,14 +406,7 @@ def test_an_added_webhook_survives_a_power_cut_and_a_removed_one_does_not_return
         async with store_at(url, **QUICK) as store:
             return await store.events.exchange_webhooks()
 
-    for seed in range(3):
-        with SimulatedDisk(tmp_path) as disk:
-            asyncio.run(change(disk))
-            disk.lose_power(Random(seed))
-            disk.restart()
-            assert asyncio.run(load()) == {"a": b"{}"}
-        for file in tmp_path.glob("store.db*"):
-            file.unlink()
+    check_after_power_cuts(tmp_path, change, load, {"a": b"{}"})
 
 
 def test_a_start_flushes_what_a_killed_daemon_could_not(tmp_path: Path) -> None:
