@@ -70,7 +70,8 @@ MISSED: Final = (QuorumNotReached, QuorumImpossible, NoValidators)
 """The errors that have advice."""
 # How often a message is signed again because the epoch ended in the meantime.
 _MAX_EPOCHS: Final = 3
-_LATEST_TIMEOUT_S: Final = 1.0
+# A round that missed its quorum ends at the deadline, so the lookups have some time after it.
+_LOOKUPS_S: Final = 1.0
 _MAX_LOADS: Final = 64
 _LOAD_TIMEOUT_S: Final = 10.0
 _MAX_RECENT: Final = 2_048
@@ -104,6 +105,7 @@ class _Outcome(Struct, Generic[S], frozen=True):
     destination: destination as it was before the message was signed.
     latest: destination as it was afterwards.
     proposed_height: proposed height of the P-Chain at the time of the report.
+    lookups_end: loop time at which lookups for the report end.
     """
 
     signed: SignerResult[S]
@@ -111,6 +113,7 @@ class _Outcome(Struct, Generic[S], frozen=True):
     latest: Destination
     proposed_height: int | None
     report: DestinationReport
+    lookups_end: float
 
 
 class DeliveryService:
@@ -178,11 +181,12 @@ class DeliveryService:
         try:
             aggregation = await aggregate(self._aggregator, recent.aggregation_request)
         except MISSED as error:
-            latest = await self._latest(recent.destination, deadline)
+            lookups_end = _lookups_end(deadline)
+            latest = await self._latest(recent.destination, lookups_end)
             is_epoch_height = recent.terms.height_source == "epoch"
             if is_epoch_height and _has_moved(recent.destination, latest, deadline):
                 return None
-            await self._add_advice(error, latest, recent.terms)
+            await self._add_advice(error, latest, recent.terms, lookups_end)
             raise
         # The epoch may have ended while validators were asked; for a cached message none was.
         is_current = (
@@ -246,22 +250,28 @@ class DeliveryService:
             except MISSED as error:
                 # The destination is looked up before the miss becomes an error: the new epoch may
                 # have the quorum that the old one lacked.
-                latest = await self._latest(destination, deadline)
+                lookups_end = _lookups_end(deadline)
+                latest = await self._latest(destination, lookups_end)
                 is_epoch_height = terms.height_source == "epoch"
                 has_moved = is_epoch_height and _has_moved(destination, latest, deadline)
                 if not epochs_left or not has_moved:
-                    await self._add_advice(error, latest, terms)
+                    await self._add_advice(error, latest, terms, lookups_end)
                     raise
             else:
                 # Its epoch may have ended while validators were asked.
-                latest = await self._latest(destination, deadline)
+                lookups_end = _lookups_end(deadline)
+                latest = await self._latest(destination, lookups_end)
                 # The sets are awaited only after the round, and for a bounded time: a report with
                 # fewer heights is better than none.
-                await self._load_sets(latest, terms.verifying_subnet_id, is_whole=is_whole)
+                await self._load_sets(
+                    latest, terms.verifying_subnet_id, lookups_end, is_whole=is_whole
+                )
                 proposed_height = self._proposed_height.last
                 report = self._report(latest, signed.terms, signed.signed_set)
                 if not epochs_left or not _is_outrun(latest, report, deadline):
-                    return _Outcome(signed, destination, latest, proposed_height, report)
+                    return _Outcome(
+                        signed, destination, latest, proposed_height, report, lookups_end
+                    )
             # All is done again with the new height. The shares are in the cache by now, so that a
             # repetition asks only validators that are new.
             await asyncio.sleep(signer.epoch_lag_s)
@@ -289,12 +299,10 @@ class DeliveryService:
         async with _bounded(deadline, late):
             return await self._destinations.resolve(chain_id)
 
-    async def _latest(self, destination: Destination, deadline: float) -> Destination:
+    async def _latest(self, destination: Destination, lookups_end: float) -> Destination:
         """Return the destination as it is now; as it was if the lookup fails."""
-        # A quorum is missed at the deadline, so the lookup has some time after it.
-        earliest = asyncio.get_running_loop().time() + _LATEST_TIMEOUT_S
         try:
-            return await self._resolve(destination.chain_id, max(deadline, earliest))
+            return await self._resolve(destination.chain_id, lookups_end)
         except WarpsealError:
             return destination
 
@@ -385,7 +393,12 @@ class DeliveryService:
             del self._loads[subnet_id, height]
 
     async def _load_sets(
-        self, destination: Destination, subnet_id: SubnetID, *, is_whole: bool = True
+        self,
+        destination: Destination,
+        subnet_id: SubnetID,
+        lookups_end: float,
+        *,
+        is_whole: bool = True,
     ) -> None:
         """Wait for the sets of the heights that a report has, for a bounded time.
 
@@ -396,7 +409,8 @@ class DeliveryService:
             load for height, load in loads.items() if is_whole or height == destination.height
         ]
         if awaited:
-            await asyncio.wait(awaited, timeout=self._settings.sets_timeout_s)
+            timeout_s = min(self._settings.sets_timeout_s, _time_left_s(lookups_end))
+            await asyncio.wait(awaited, timeout=timeout_s)
 
     def _report(
         self, destination: Destination, terms: SigningTerms, signed: SignedSet
@@ -432,7 +446,8 @@ class DeliveryService:
             weight.verifies for weight in report.heights if weight.epoch == "proposed"
         )
         if report.verifies_now is False and verifies_at_present:
-            advice = await self._advise(destination, signed.terms.verifying_subnet_id)
+            subnet_id = signed.terms.verifying_subnet_id
+            advice = await self._advise(destination, subnet_id, outcome.lookups_end)
             report = replace(report, advice=advice or UNSET)
         sealed_from = destination.sealed_from
         is_ending = (
@@ -464,7 +479,11 @@ class DeliveryService:
         return self._limits.remaining_s(deadline, asyncio.get_running_loop().time())
 
     async def _add_advice(
-        self, error: WarpsealError, destination: Destination, terms: SigningTerms
+        self,
+        error: WarpsealError,
+        destination: Destination,
+        terms: SigningTerms,
+        lookups_end: float,
     ) -> None:
         """Add the advice to an error, unless the present set would lack the quorum as well."""
         if terms.height_source == "request":
@@ -476,7 +495,7 @@ class DeliveryService:
         def suffices(members: CanonicalValidatorSet) -> bool:
             return _can_reach(members, terms.quorum, failed_keys)
 
-        advice = await self._advise(destination, terms.verifying_subnet_id, suffices)
+        advice = await self._advise(destination, terms.verifying_subnet_id, lookups_end, suffices)
         if advice is not None:
             error.detail["advice"] = advice
 
@@ -484,6 +503,7 @@ class DeliveryService:
         self,
         destination: Destination,
         subnet_id: SubnetID,
+        lookups_end: float,
         suffices: Callable[[CanonicalValidatorSet], bool] | None = None,
     ) -> DeliveryAdvice | None:
         """Return the advice if the destination verifies with another set than the present one.
@@ -491,7 +511,7 @@ class DeliveryService:
         Without one of the two sets there is none.
         suffices: function that returns whether the present set can sign the message.
         """
-        await self._load_sets(destination, subnet_id)
+        await self._load_sets(destination, subnet_id, lookups_end)
         pinned_height, present_height = destination.height, self._proposed_height.last
         if present_height is None or present_height <= pinned_height:
             return None
@@ -501,12 +521,9 @@ class DeliveryService:
             return None
         if suffices is not None and not suffices(present):
             return None
+        timeout_s = min(self._settings.advice_timeout_s, _time_left_s(lookups_end))
         height = await self._needed_heights.find(
-            subnet_id,
-            pinned_height,
-            present_height,
-            present.digest,
-            self._settings.advice_timeout_s,
+            subnet_id, pinned_height, present_height, present.digest, timeout_s
         )
         return advise(destination, height, self._unix_now())
 
@@ -537,6 +554,15 @@ def _require_manager_chain(request: L1DeliveryRequest, chain: str) -> None:
             f"the message of this transaction is verified on {chain}, the chain of the L1's manager"
         )
         raise DestinationMismatch(DESTINATION_FIELD, reason, manager_blockchain_id=chain)
+
+
+def _lookups_end(deadline: float) -> float:
+    """Return when all lookups that follow a round end that ends now."""
+    return max(deadline, asyncio.get_running_loop().time() + _LOOKUPS_S)
+
+
+def _time_left_s(end: float) -> float:
+    return max(0.0, end - asyncio.get_running_loop().time())
 
 
 def _has_moved(before: Destination, latest: Destination, deadline: float) -> bool:
