@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.world.records import Ask
-from tests.world.stage import Stage
+from tests.world.stage import INDEX_RETRY_S, Stage
 
 # Less time may be too short for a node, and for one that gives no answer.
 _ENOUGH_S: Final = 2.0
@@ -15,8 +15,6 @@ _STORE_WAIT_S: Final = 1.0
 STORE_UP_S: Final = 60.0
 # A node that has failed rests.
 NODE_REST_S: Final = 10.0
-# The process that indexes waits half a minute for the reply of a node, and then up to ten seconds.
-_INDEX_RETRY_S: Final = 45.0
 # A daemon reads heights and epochs every few seconds.
 KNOWN_BLOCK_S: Final = 10.0
 _START_S: Final = 5.0
@@ -78,28 +76,37 @@ def _lacks_nodes(stage: Stage, ask: Ask) -> bool:
     Half of the time of a request by transaction is kept for a stored signature.
     """
     store_s = _STORE_WAIT_S if had_store_failure(stage, ask) else 0.0
+    # Sets of the index are read in a thread.
+    has_indexed_sets = stage.scenario.setup.set_source == "index"
+    read_s = _SLOW_JOBS * slowest_threads_s(stage, ask) if has_indexed_sets else 0.0
     timeout_s = ask.timeout_s / 2 if ask.is_of_tx else ask.timeout_s
-    return timeout_s < _ENOUGH_S + store_s or had_node_failure(stage, ask)
+    return timeout_s < max(_ENOUGH_S, read_s) + store_s or had_node_failure(stage, ask)
 
 
 def _is_starting(stage: Stage, ask: Ask) -> bool:
     """The daemon starts as soon as its store and its nodes answer."""
     daemon = stage.daemon_of(ask)
-    has_answered = any(
+    is_held = stage.network.has_node_failure(daemon.changed_at - NODE_REST_S, ask.ended_at) or any(
+        start <= ask.ended_at and daemon.changed_at <= end + STORE_UP_S
+        for start, end in stage.store_failures
+    )
+    return not _has_signed(stage, ask) and (is_held or ask.daemon_age_s < _START_S)
+
+
+def _has_signed(stage: Stage, ask: Ask) -> bool:
+    """Return whether the daemon of a request had signed before, since its last start."""
+    return any(
         other.is_signed
         and (other.daemon, other.daemon_at_end) == (ask.daemon, ask.daemon_at_end)
         and other.ended_at < ask.started_at - _ENOUGH_S
         for other in stage.callers.asks
     )
-    is_held = stage.network.has_node_failure(daemon.changed_at - NODE_REST_S, ask.ended_at) or any(
-        start <= ask.ended_at and daemon.changed_at <= end + STORE_UP_S
-        for start, end in stage.store_failures
-    )
-    return not has_answered and (is_held or ask.daemon_age_s < _START_S)
 
 
 def _is_stopping(stage: Stage, ask: Ask) -> bool:
-    return stage.daemon_of(ask).is_stopping
+    """A start in which the store cannot be opened ends."""
+    has_no_start = had_store_failure(stage, ask) and not _has_signed(stage, ask)
+    return has_no_start or stage.daemon_of(ask).is_stopping
 
 
 def _has_no_store(stage: Stage, ask: Ask) -> bool:
@@ -117,7 +124,7 @@ def _is_blocked(stage: Stage, ask: Ask) -> bool:
 def _is_behind(stage: Stage, ask: Ask) -> bool:
     """The process that indexes needs the store and the nodes."""
     is_behind = not is_indexed(ask) or had_store_failure(stage, ask, STORE_UP_S)
-    is_behind |= had_node_failure(stage, ask, _INDEX_RETRY_S)
+    is_behind |= had_node_failure(stage, ask, INDEX_RETRY_S)
     return stage.scenario.setup.set_source == "index" and is_behind
 
 
@@ -153,7 +160,7 @@ def _lacks_origin(stage: Stage, ask: Ask) -> bool:
     is_new = bool(registered) and ask.block_age_s < KNOWN_BLOCK_S
     is_followed = stage.scenario.setup.has_store and not had_store_failure(stage, ask, STORE_UP_S)
     is_read = is_followed and not had_slow_threads(stage, ask) and ask.daemon_age_s >= KNOWN_BLOCK_S
-    return has_stopped or is_new or not is_read or had_node_failure(stage, ask, _INDEX_RETRY_S)
+    return has_stopped or is_new or not is_read or had_node_failure(stage, ask, INDEX_RETRY_S)
 
 
 def _is_unknown_to_nodes(stage: Stage, ask: Ask) -> bool:

@@ -58,8 +58,10 @@ def _check_recovered(stage: Stage, ask: Ask) -> None:
     is_refused |= code == "message_superseded"
     is_unfollowed = stage.network.has_stopped_index or not stage.scenario.setup.has_store
     is_refused |= code == "origin_not_indexed" and is_unfollowed
-    # The set of an epoch keeps weight without keys until it ends, though it is funded by now.
-    is_keyless = ask.is_of_tx and stage.network.keyless_since < math.inf
+    # The set of an epoch, or of an index that stopped, keeps weight without keys that is funded
+    # by now.
+    has_old_set = ask.is_of_tx or stage.has_old_sets
+    is_keyless = has_old_set and stage.network.keyless_since < math.inf
     is_refused |= is_keyless and code == "quorum_not_reached"
     require(ask.is_signed or is_refused, f"ask {ask.number} after recovery: {ask.describe()}")
     kind = "transaction" if ask.is_of_tx else "message"

@@ -33,6 +33,8 @@ _HEIGHT_S: Final = 5.0
 _NEW_MESSAGE: Final = 28
 _LAST_TRANSACTIONS: Final = 3
 _BLOCKS_READ_S: Final = 2.0
+# The process that indexes waits half a minute for the reply of a node, and then up to ten seconds.
+INDEX_RETRY_S: Final = 45.0
 
 
 class Stage:
@@ -230,11 +232,19 @@ class Stage:
             daemon.recover()
         for daemon in self.daemons:
             await self._until_ready(daemon)
+        await self._until_indexed()
         if self.scenario.setup.has_store:
             await self.callers.unblock_all(self.daemons[0])
         if len(self.daemons) > 1:
             # The other one reads the blocks once a second.
             await asyncio.sleep(_BLOCKS_READ_S)
+
+    async def _until_indexed(self) -> None:
+        """Wait for the process that indexes if a reply that it awaits may not come."""
+        now = self.simulation.now
+        has_awaited = self.network.has_node_failure(now - INDEX_RETRY_S, now)
+        if has_awaited and self.scenario.setup.set_source == "index" and not self.has_old_sets:
+            await asyncio.sleep(INDEX_RETRY_S)
 
     @property
     def has_old_sets(self) -> bool:
