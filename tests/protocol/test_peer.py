@@ -420,6 +420,15 @@ def test_addresses_cost_as_much_as_their_number() -> None:
     assert reason_of(core.receive(LONG_LIST_FRAME, 1.0)) is CloseReason.FLOOD
 
 
+def test_long_messages_cost_as_much_as_their_bytes() -> None:
+    core = connected_core()
+    frame = response_frame(7, bytes(1_000_000))
+    for _ in range(4):
+        core.receive(frame, 1.0)
+    assert core.is_connected
+    assert reason_of(core.receive(frame, 1.0)) is CloseReason.FLOOD
+
+
 def test_a_flood_of_unread_bytes_ends_the_connection() -> None:
     core = connected_core()
     length = (2 * 1024 * 1024).to_bytes(4, "big")

@@ -112,6 +112,17 @@ def test_a_response_behind_the_deadline_is_unexpected() -> None:
     assert table.match_response(CHAIN, 1, 5.0) is None
 
 
+def test_a_response_counts_until_the_latest_deadline_that_its_request_had() -> None:
+    table = RequestTable(SMALL)
+    extended = [request(number, deadline=5.0) for number in (1, 2)]
+    submit_all(table, extended)
+    for pending in extended:
+        pending.extend(7.0)
+        pending.extend(6.0)
+    assert table.match_response(CHAIN, 1, 6.9) is extended[0]
+    assert table.match_response(CHAIN, 2, 7.0) is None
+
+
 def test_a_late_response_does_not_free_the_slot_of_another_request() -> None:
     table = RequestTable(SMALL)
     submit_all(table, [request(n) for n in (1, 2, 3, 4, 5)])
@@ -127,6 +138,15 @@ def test_the_rate_holds_in_every_second() -> None:
     assert table.release_at(10.2) == 11.0
     assert table.release(10.99) == b""
     assert written(table.release(11.0)) == [5, 6, 7]
+
+
+def test_the_next_request_goes_a_second_after_the_oldest_of_the_last_ones() -> None:
+    table = RequestTable(RequestLimits(outstanding=100, sent_per_s=2, queued=100))
+    table.submit(request(1, deadline=20.0), 10.0)
+    table.submit(request(2, deadline=20.0), 10.5)
+    table.submit(request(3, deadline=20.0), 10.6)
+    assert table.release_at(10.6) == 11.0
+    assert written(table.release(11.0)) == [3]
 
 
 def test_first_asks_go_before_re_asks_and_older_before_younger() -> None:

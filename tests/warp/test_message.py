@@ -236,6 +236,7 @@ def test_log_data_unwraps_to_its_bytes(data: bytes) -> None:
         abi_bytes(UNSIGNED)[:-1],
         abi_bytes(UNSIGNED) + b"\x00",
         abi_bytes(UNSIGNED) + bytes(32),
+        abi_bytes(bytes(32)) + bytes(32),
         abi_bytes(UNSIGNED)[:-1] + b"\x01",
         (64).to_bytes(32, "big") + abi_bytes(UNSIGNED)[32:],
         (32).to_bytes(32, "big") + b"\xff" * 32 + bytes(32),

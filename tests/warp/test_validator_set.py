@@ -32,6 +32,7 @@ from warpseal.warp.validator_set import (
     differing_members,
     has_quorum,
     required_weight,
+    weight_text,
 )
 
 VECTORS = paths.LOCALNET / "warp.json"
@@ -304,6 +305,26 @@ def test_one_unit_less_than_required_is_not_enough(total: int, percentage: int) 
     required = required_weight(total, percentage)
     assert has_quorum(required, total, percentage)
     assert required == 0 or not has_quorum(required - 1, total, percentage)
+
+
+@pytest.mark.parametrize(
+    ("weight", "text"),
+    [
+        (0, "0 AVAX"),
+        (1, "0.000000001 AVAX"),
+        (999_990_000, "0.99999 AVAX"),
+        (1_000_000_000, "1 AVAX"),
+        (1_109_999_999, "1.1 AVAX"),
+        (2_000_050_000_000_000, "2,000,050 AVAX"),
+        (12_345_678_900_000, "12,345.67 AVAX"),
+    ],
+)
+def test_stake_has_nine_decimals_below_an_avax_and_two_above(weight: int, text: str) -> None:
+    assert weight_text(weight, is_stake=True) == text
+
+
+def test_the_weight_of_an_l1_has_no_unit() -> None:
+    assert weight_text(1_234_567, is_stake=False) == "1,234,567"
 
 
 def test_members_differ_by_presence_weight_or_key() -> None:
