@@ -443,8 +443,8 @@ class Activity:
             else self.validations
         )
 
-    def funded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
-        return ()
+    def current(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
+        return self.underfunded(subnet_id) or ()
 
     def is_ready(self, subnet_id: SubnetID) -> bool:
         return self.list_event is None

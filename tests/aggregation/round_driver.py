@@ -84,7 +84,8 @@ class RoundDriver:
         self.connected = list(self.validators.node_ids if connected is None else connected)
         self.inactive: frozenset[NodeID] = frozenset()
         self.underfunded: tuple[CurrentValidation, ...] | None = ()
-        self.funded: tuple[CurrentValidation, ...] = ()
+        # Validations with enough balance, and those without one.
+        self.others: tuple[CurrentValidation, ...] = ()
         self.activity_final_at = activity_final_at
         self.offenders = offenders
         self.bad_shares: set[int] = set()
@@ -204,8 +205,9 @@ class RoundDriver:
                 self.round.decoded([(stored, self._cached_share(stored)) for stored in shares])
             case Connect():
                 self.round.connected(self.connected)
+                current = (*(self.underfunded or ()), *self.others)
                 self.round.set_inactive(
-                    self.inactive, self.activity_final_at, self.underfunded, self.funded
+                    self.inactive, self.activity_final_at, self.underfunded, current
                 )
             case Ask(node_ids=node_ids, is_reask=is_reask):
                 self.asks.append(

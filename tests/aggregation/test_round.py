@@ -475,7 +475,7 @@ def test_weight_without_a_key_is_lost_for_good() -> None:
     assert driver.reasons(goal)["no_bls_key"] == 1
 
 
-def inactive_validator(number: int, weight: int, balance: int = 0) -> CurrentValidation:
+def inactive_validator(number: int, weight: int, balance: int | None = 0) -> CurrentValidation:
     return CurrentValidation(number.to_bytes(32), node(number), weight, 0, balance)
 
 
@@ -502,33 +502,35 @@ def test_weight_of_inactive_validators_is_lost_for_now_unless_the_caller_named_t
     assert any("later heights" in hint for hint in driver.shortfalls[at_named_height].hints)
 
 
-def test_weight_without_a_key_beyond_that_of_inactive_validators_stays_lost_for_good() -> None:
+def test_weight_without_a_key_of_validators_without_a_balance_is_lost_for_good() -> None:
     driver = RoundDriver([60], keyless=40)
     goal = driver.join()
     driver.underfunded = (inactive_validator(7, 6),)
+    # One of them signs, and one has no key.
+    driver.others = (inactive_validator(1, 60, None), inactive_validator(8, 34, None))
     assert driver.outcome(goal) == "lost"
     assert driver.shortfalls[goal].verdict is Verdict.NEVER
     weights = {missing.reason: missing.weight for missing in driver.shortfalls[goal].missing}
     assert (weights["inactive"], weights["no_bls_key"]) == ("6", "34")
+    assert any("can never sign" in hint for hint in driver.shortfalls[goal].hints)
 
 
-def test_weight_of_validators_that_were_funded_since_is_lost_for_now() -> None:
+def test_weight_of_validators_that_were_funded_or_removed_since_is_lost_for_now() -> None:
     driver = RoundDriver([60], keyless=40)
     goal, at_named_height = driver.join(), driver.join(is_height_fixed=True)
-    # One of them signs already, and one is too light to be all of the weight without a key.
-    driver.funded = (inactive_validator(1, 60, 10**9), inactive_validator(7, 7, 10**9))
-    driver.underfunded = (inactive_validator(8, 30),)
+    driver.underfunded = (inactive_validator(8, 20),)
+    # Of the other 20, one has a balance now, and another one is gone.
+    driver.others = (inactive_validator(7, 7, 10**9),)
     assert (driver.outcome(goal), driver.outcome(at_named_height)) == ("lost", "lost")
     assert driver.shortfalls[goal].verdict is Verdict.WAIT
     assert driver.shortfalls[at_named_height].verdict is Verdict.NEVER
     assert driver.reasons(goal) == {"inactive": 1, "no_bls_key": 1, "not_asked": 1}
-    assert any("have a balance now" in hint for hint in driver.shortfalls[goal].hints)
+    assert any("funded or removed since" in hint for hint in driver.shortfalls[goal].hints)
 
 
-def test_weight_of_a_funded_validator_without_its_node_explains_no_more_than_its_weight() -> None:
+def test_weight_without_a_key_in_a_subnet_that_is_no_l1_is_lost_for_good() -> None:
     driver = RoundDriver([60], keyless=40)
     goal = driver.join()
-    driver.funded = (inactive_validator(7, 6, 10**9),)
     assert driver.outcome(goal) == "lost"
     assert driver.shortfalls[goal].verdict is Verdict.NEVER
 

@@ -53,14 +53,13 @@ async def test_underfunded_validations_of_l1s_are_known_once_watched() -> None:
             await services.activity.ready(L1)
             (inactive,) = services.activity.underfunded(L1) or ()
             assert (inactive.node_id, inactive.balance) == (INACTIVE, 0)
-            funded = services.activity.funded(L1)
-            assert funded
-            assert all(entry.balance for entry in funded)
+            assert inactive in services.activity.current(L1)
+            assert any(entry.balance for entry in services.activity.current(L1))
         with services.activity.watch(PERMISSIONED):
             await services.activity.ready(PERMISSIONED)
             assert services.activity.underfunded(PERMISSIONED) == ()
         assert services.activity.underfunded(PRIMARY_NETWORK) == ()
-        assert services.activity.funded(PRIMARY_NETWORK) == ()
+        assert services.activity.current(PRIMARY_NETWORK) == ()
 
 
 def test_an_underfunded_validator_is_described_by_its_balance() -> None:

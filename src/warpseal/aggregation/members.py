@@ -122,8 +122,9 @@ class MemberTable:
     underfunded: validations without enough balance; None while they are not known.
     inactive_without_key: L1 validators without a balance whose keys the set lacks.
     inactive_keyless_weight: weight without a key of L1 validators that were inactive at the height
-        of the set, whether or not they have been funded since.
-    has_funded_since: some of that weight may belong to validators that were funded since.
+        of the set, whether or not they have been funded or removed since.
+    has_changed_since: some of that weight may belong to validators that were funded or removed
+        since.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -145,8 +146,8 @@ class MemberTable:
         self.underfunded: tuple[CurrentValidation, ...] | None = ()
         self.inactive_without_key: tuple[CurrentValidation, ...] = ()
         self.inactive_keyless_weight = 0
-        self.has_funded_since = False
-        self._funded: tuple[CurrentValidation, ...] = ()
+        self.has_changed_since = False
+        self._current: tuple[CurrentValidation, ...] = ()
         self.order = self._sorted()
         self._inactive_nodes: frozenset[NodeID] = frozenset()
         self._retry_at: dict[MemberRecord, float] = {}
@@ -267,18 +268,19 @@ class MemberTable:
     def set_balances(
         self,
         underfunded: tuple[CurrentValidation, ...] | None,
-        funded: tuple[CurrentValidation, ...],
+        current: tuple[CurrentValidation, ...],
     ) -> None:
-        """Take the validations without enough balance, and those that have it.
+        """Take the validations of an L1 without enough balance, and all that it has now.
 
         None means that they are not known: any weight without a key may be theirs. The set has the
         weight of inactive validators without their key and node. If they weigh more than the set
-        has without a key, activity has changed since its height, and none of them is named. A
-        funded validator whose node the set lacks was inactive at its height, or is newer.
+        has without a key, activity has changed since its height, and none of them is named.
+        Validators without a balance were there before the L1, and may have no key for good. Weight
+        without a key that is not theirs was that of inactive validators.
         """
-        if underfunded is self.underfunded and funded is self._funded:
+        if underfunded is self.underfunded and current is self._current:
             return
-        self.underfunded, self._funded = underfunded, funded
+        self.underfunded, self._current = underfunded, current
         inactive = [
             validation
             for validation in underfunded or ()
@@ -288,11 +290,17 @@ class MemberTable:
         if underfunded is not None:
             weight = sum(validation.weight for validation in inactive)
         self.inactive_without_key = tuple(inactive) if weight <= self.keyless_weight else ()
-        funded_weight = sum(
-            validation.weight for validation in funded if validation.node_id not in self.nodes
+        legacy_weight = sum(
+            validation.weight
+            for validation in current
+            if validation.balance is None and validation.node_id not in self.nodes
         )
-        self.has_funded_since = weight < self.keyless_weight and funded_weight > 0
-        self.inactive_keyless_weight = min(weight + funded_weight, self.keyless_weight)
+        if underfunded is None:
+            legacy_weight = 0
+        elif all(validation.balance is None for validation in current):
+            legacy_weight = self.keyless_weight
+        self.inactive_keyless_weight = max(0, self.keyless_weight - legacy_weight)
+        self.has_changed_since = weight < self.inactive_keyless_weight
 
     def inactive_weight(self, status: ShareStatus) -> int:
         """Return the weight of the inactive members with this status."""

@@ -99,7 +99,7 @@ class PeerRequests:
             self._activity.inactive(subnet_id),
             self._activity_final_at,
             self._activity.underfunded(subnet_id),
-            self._activity.funded(subnet_id),
+            self._activity.current(subnet_id),
         )
         for node in self._round.table.nodes.values():
             if not node.is_connected:

@@ -237,15 +237,15 @@ class AggregationRound:
         node_ids: frozenset[NodeID],
         final_at: float,
         underfunded: tuple[CurrentValidation, ...] | None = (),
-        funded: tuple[CurrentValidation, ...] = (),
+        current: tuple[CurrentValidation, ...] = (),
     ) -> None:
         """Take the inactive nodes.
 
         final_at: loop time since which they are final; inf while they may still change.
         underfunded: validations without enough balance; None if they are not known.
-        funded: those with enough balance.
+        current: all validations of the L1 now.
         """
-        self.table.set_balances(underfunded, funded)
+        self.table.set_balances(underfunded, current)
         if self.table.set_inactive(node_ids):
             self._schedule.restart()
             self._wake()

@@ -58,9 +58,9 @@ _KEYLESS_ADVICE: Final = (
     " counts in the total but can never sign. Raise their balance, remove them, or ask for a lower"
     " quorum."
 )
-_FUNDED_ADVICE: Final = (
-    "L1 validators that were inactive at this height have a balance now, which counts at later"
-    " heights."
+_CHANGED_ADVICE: Final = (
+    "L1 validators that were inactive at this height have been funded or removed since, which"
+    " counts at later heights."
 )
 # A quorum that fails for want of connections in the first minute is probably a matter of time.
 _STARTING_S: Final = 60.0
@@ -253,7 +253,7 @@ def _describe_cause(
         return _describe_cut_off(table, missing, signers)
     of_weight = f"{_percent(weight, table)} of the weight"
     if reason == _NO_BLS_KEY:
-        advice = _FUNDED_ADVICE if table.has_funded_since else _KEYLESS_ADVICE
+        advice = _CHANGED_ADVICE if table.has_changed_since else _KEYLESS_ADVICE
         return f"{of_weight} cannot sign. {advice}"
     if reason == _INACTIVE:
         return f"{of_weight} cannot sign. {UNDERFUNDED_ADVICE}"
@@ -303,7 +303,7 @@ def _hints(
             f" {weights}. Ask again in a few seconds."
         )
     if missing and missing[-1].reason == _NO_BLS_KEY:
-        yield _FUNDED_ADVICE if round_.table.has_funded_since else _KEYLESS_ADVICE
+        yield _CHANGED_ADVICE if round_.table.has_changed_since else _KEYLESS_ADVICE
     if any(share.reason == _INACTIVE for share in missing):
         yield UNDERFUNDED_ADVICE
         if goal.is_height_fixed:

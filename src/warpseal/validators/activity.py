@@ -19,11 +19,7 @@ from warpseal.node.p_chain import CurrentValidation
 from warpseal.node.platform import PlatformClient
 from warpseal.upstream.errors import NodeUnavailable, RpcRefusal
 from warpseal.upstream.limits import CallOrigin
-from warpseal.validators.balances import (
-    funded_validations,
-    inactive_nodes,
-    underfunded_validations,
-)
+from warpseal.validators.balances import inactive_nodes, underfunded_validations
 from warpseal.validators.chains import ChainLookup
 from warpseal.validators.errors import UnknownSubnet
 from warpseal.warp.ids import PRIMARY_NETWORK, NodeID, SubnetID, id_text
@@ -45,7 +41,7 @@ class _Watch(Struct):
     watchers: int = 0
     inactive: frozenset[NodeID] = _NO_NODES
     underfunded: tuple[CurrentValidation, ...] | None = None
-    funded: tuple[CurrentValidation, ...] = ()
+    current: tuple[CurrentValidation, ...] = ()
     fetched_at: float = float("-inf")
     task: asyncio.Task[None] | None = None
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,10 +108,10 @@ class L1Activity:
         watch = self._watches.get(subnet_id)
         return watch.underfunded if watch else None
 
-    def funded(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
-        """Return the validations with enough balance; none before the first reply."""
+    def current(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
+        """Return the validations of an L1; none before the first reply."""
         watch = self._watches.get(subnet_id)
-        return watch.funded if watch else ()
+        return watch.current if watch else ()
 
     def is_ready(self, subnet_id: SubnetID) -> bool:
         """Return whether `ready` has nothing to wait for."""
@@ -142,7 +138,7 @@ class L1Activity:
                         least_navax = self._min_balance_navax
                         watch.inactive = inactive_nodes(current, least_navax)
                         watch.underfunded = underfunded_validations(current, least_navax)
-                        watch.funded = funded_validations(current, least_navax)
+                        watch.current = current
                 finally:
                     watch.fetched_at = loop.time()
                     watch.is_ready.set()

@@ -46,17 +46,6 @@ def underfunded_validations(
     )
 
 
-def funded_validations(
-    current: Iterable[CurrentValidation], min_balance_navax: int
-) -> tuple[CurrentValidation, ...]:
-    """Return the validations of L1 validators that have the balance."""
-    return tuple(
-        entry
-        for entry in current
-        if entry.balance is not None and entry.balance >= min_balance_navax
-    )
-
-
 def describe_underfunded(validation: CurrentValidation) -> MissingSigner:
     """Return an underfunded L1 validator as errors and `/ready` name it; it has no key of a set."""
     reason = "inactive" if validation.balance == 0 else "underfunded"
