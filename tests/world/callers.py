@@ -68,7 +68,10 @@ class Callers:
         }
         if form == "pinned":
             ask.height = body["pChainHeight"] = self._network.simulated.state.heights.current
-        elif form == "destination":
+        elif form.endswith("destination"):
+            if form.startswith("first-height"):
+                # The destination verifies with another set if that has changed since.
+                ask.height = body["pChainHeight"] = FIRST_HEIGHT
             body |= {"destinationBlockchainId": "C", "report": True}
             ask.has_destination = True
         await self._send(daemon, ask, "POST", AGGREGATE_PATH, body, leaves_after_s)

@@ -50,6 +50,8 @@ _LATE_S: Final = (
 _SERVER_SHARE: Final = 0.15
 # Worlds in which an upgrade is the only disturbance, so that all of it can be judged.
 _UPGRADE_SHARE: Final = 0.03
+# The height that a request names, and whether it has a destination.
+_FORMS: Final = ("", "", "", "pinned", "destination", "destination", "first-height-destination")
 _OUTAGES: Final = ("http-500", "garbage", "hang", "drop", "no-method", "too-many")
 
 
@@ -323,7 +325,7 @@ def _draw_asks(rng: Random, setup: Setup, length_s: float) -> list[Action]:
         leaves_after_s = rng.uniform(0, timeout_s) if rng.random() < 0.1 else None
         at_s = rng.uniform(0, length_s)
         for _ in range(1 if rng.random() < 0.8 else rng.randint(2, 5)):
-            form = rng.choice(("", "", "pinned", "destination"))
+            form = rng.choice(_FORMS)
             arguments = (message, quorum, quorum_buffer, timeout_s, leaves_after_s, form)
             asks.append(Action(at_s, "ask", arguments))
     return asks
