@@ -12,10 +12,10 @@ from warpseal.aggregation.admission import RoundAdmission
 from warpseal.aggregation.round_runner import OpenRounds
 from warpseal.aggregation.share_cache import ShareCache, SharedByteLimit
 from warpseal.api.http.in_flight import InFlight
+from warpseal.peers.connection import PeerConnection
 from warpseal.peers.connection_registry import ConnectionRegistry
 from warpseal.peers.dialer import Dialer
 from warpseal.peers.request_fanout import RequestQueue
-from warpseal.protocol.requests import RequestTable
 from warpseal.runtime.single_flight import SingleFlight
 from warpseal.store.reader import StoreReader
 from warpseal.store.write_queue import WriteQueue
@@ -25,6 +25,12 @@ from warpseal.validators.set_cache import SetCache
 def _count_turns(admission: RoundAdmission) -> int:
     queues = admission.queues.values()
     return admission.callers + sum(len(queue.waiting) + queue.running for queue in queues)
+
+
+def _count_queued_requests(connection: PeerConnection) -> int:
+    """Return how many requests a connection holds: a closed one has dropped its table."""
+    protocol = connection._protocol
+    return protocol.requests.queued if protocol is not None else 0
 
 
 # The sizes of caches are what they have beyond their bounds.
@@ -38,7 +44,7 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     WriteQueue: lambda queue: queue.writes,
     StoreReader: lambda reader: sum(not read.done() for read in reader._abandoned),
     InFlight: lambda requests: requests._total,
-    RequestTable: lambda requests: len(requests._asks) + len(requests._reasks),
+    PeerConnection: _count_queued_requests,
     RequestQueue: lambda fanout: len(fanout._asks) + len(fanout._reasks),
     ConnectionRegistry: lambda registry: len(registry._with_queue),
     Dialer: lambda dialer: len(dialer._tasks),

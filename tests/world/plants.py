@@ -11,6 +11,7 @@ from warpseal.aggregation.round_runner import OpenRounds
 from warpseal.aggregation.service import SignatureAggregator
 from warpseal.events.feed import EventFeed
 from warpseal.events.webhooks import WebhookSender
+from warpseal.peers.connection import PeerConnection
 from warpseal.peers.dial_schedule import DialSchedule
 from warpseal.peers.dialer import Dialer
 from warpseal.protocol.handshake import AdvertisedVersion
@@ -187,6 +188,18 @@ def keep_ended_rounds() -> None:
     OpenRounds._forget = lambda self, runner: None  # type: ignore[method-assign]
 
 
+def keep_requests_of_closed_connections() -> None:
+    """A closed connection keeps the requests that it has queued."""
+    on_connection_lost = PeerConnection.on_connection_lost
+
+    def keep(self: PeerConnection, failure: str, detail: str) -> None:
+        protocol = self._protocol
+        on_connection_lost(self, failure, detail)
+        self._protocol = protocol
+
+    PeerConnection.on_connection_lost = keep  # type: ignore[method-assign]
+
+
 PLANTS: Final[dict[str, Callable[[], None]]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
@@ -205,5 +218,6 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         dial_with_an_error,
         hold_the_loop,
         keep_ended_rounds,
+        keep_requests_of_closed_connections,
     )
 }
