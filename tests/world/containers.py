@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from tests.world.periods import CONNECT_S
 from tests.world.simulation import Process
 from tests.world.threads import active_simulation
 from warpseal.aggregation.admission import RoundAdmission
@@ -33,6 +34,15 @@ def _count_queued_requests(connection: PeerConnection) -> int:
     return protocol.requests.queued if protocol is not None else 0
 
 
+def _count_long_dials(dialer: Dialer) -> int:
+    """Return how many dials began too long ago: a backoff may end just before the world rests."""
+    simulation = active_simulation()
+    assert simulation is not None
+    begun_after = simulation.now - CONNECT_S
+    states = [dialer._schedule.get(node_id) for node_id in dialer._tasks]
+    return sum(state is None or state.started_at < begun_after for state in states)
+
+
 # The sizes of caches are what they have beyond their bounds.
 _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     OpenRounds: lambda rounds: len(rounds._open),
@@ -47,7 +57,7 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     PeerConnection: _count_queued_requests,
     RequestQueue: lambda fanout: len(fanout._asks) + len(fanout._reasks),
     ConnectionRegistry: lambda registry: len(registry._with_queue),
-    Dialer: lambda dialer: len(dialer._tasks),
+    Dialer: _count_long_dials,
 }
 
 

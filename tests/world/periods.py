@@ -9,7 +9,7 @@ from warpseal.runtime.retry import Backoff
 
 _BACKOFF: Final = Backoff()
 # A dial that goes on, its handshake, and the list of addresses that peers send every two seconds.
-_CONNECT_S: Final = 5.0
+CONNECT_S: Final = 5.0
 
 
 class Periods:
@@ -61,7 +61,7 @@ class Disturbances(Periods):
         """Note that a cause ends, and that the daemon learns of it some seconds later."""
         if self._periods:
             failing_s = now + after_s - self._periods[-1][0]
-            after_s += min(_BACKOFF.cap_s, 2 * max(_BACKOFF.first_s, failing_s)) + _CONNECT_S
+            after_s += min(_BACKOFF.cap_s, 2 * max(_BACKOFF.first_s, failing_s)) + CONNECT_S
         super().end(cause, now, after_s)
 
     def end_at_once(self, cause: str, now: float) -> None:

@@ -188,6 +188,15 @@ def keep_ended_rounds() -> None:
     OpenRounds._forget = lambda self, runner: None  # type: ignore[method-assign]
 
 
+def keep_ended_dials() -> None:
+    """A dial stays among those in progress when it is over."""
+
+    def keep(self: Dialer, node_id: Any, task: Any) -> None:
+        self._registry.wake_dialer.set()
+
+    Dialer._forget = keep  # type: ignore[method-assign]
+
+
 def keep_requests_of_closed_connections() -> None:
     """A closed connection keeps the requests that it has queued."""
     on_connection_lost = PeerConnection.on_connection_lost
@@ -218,6 +227,7 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         dial_with_an_error,
         hold_the_loop,
         keep_ended_rounds,
+        keep_ended_dials,
         keep_requests_of_closed_connections,
     )
 }

@@ -57,6 +57,7 @@ async def test_equal_seeds_give_equal_runs() -> None:
         ("lose-an-error", 0, "RuntimeError: lost"),
         ("dial-with-an-error", 0, "RuntimeError: a dial failed"),
         ("keep-ended-rounds", 0, "in OpenRounds at rest"),
+        ("keep-ended-dials", 0, "in Dialer at rest"),
         # In this seed a connection ends while requests are queued.
         ("keep-requests-of-closed-connections", 510126, "in PeerConnection at rest"),
         ("hold-the-loop", 27, "run_asgi holds the loop for"),
