@@ -25,6 +25,7 @@ from warpseal.daemon.metering import open_metering
 from warpseal.daemon.registries import Registries, StatusRequest
 from warpseal.daemon.status import DaemonStatus
 from warpseal.daemon.subsystems import Stage, Subsystem, find_rows, open_stage
+from warpseal.daemon.validators import find_readers
 from warpseal.ops.logs.loggers import DaemonLoggers
 from warpseal.resources.aliases import ChainAliases
 from warpseal.resources.base import UNSET
@@ -43,6 +44,17 @@ def config_of(tmp_path: Path, **keys: Any) -> Config:
 
 def names_of(config: Config) -> list[str]:
     return [row.name for stage in Stage for row in find_rows(config, stage)]
+
+
+def test_only_parts_that_run_are_named_as_readers_of_blocks(tmp_path: Path) -> None:
+    (follower,) = find_readers(config_of(tmp_path))
+    assert follower.startswith("the follower of the P-Chain")
+    assert find_readers(config_of(tmp_path, **{"store-url": "off"})) == ()
+    index = {"index-chains": ["p", "x"], "store-url": "off"}
+    assert find_readers(config_of(tmp_path, **index)) == (
+        "the index of the P-Chain",
+        "the index of the X-Chain",
+    )
 
 
 def test_a_daemon_has_only_the_subsystems_that_it_is_configured_for(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ _SLOW_THREADS_S: Final = 0.05
 _NODE_REST_S: Final = 10.0
 _STORE_UP_S: Final = 60.0
 _UNTESTED: Final = "this version of Warpseal was not tested with the network upgrade igloo of {}:"
+_FOLLOWS: Final = "the follower of the P-Chain"
+_INDEXES: Final = "the index of the P-Chain"
 _FOLLOWER: Final = "following the P-Chain stopped at block {}: unknown_type"
 _INDEX: Final = "indexing the p-chain stopped at block {}: unknown_type"
 
@@ -39,14 +41,14 @@ class Announcement(NamedTuple):
     at_s: when it was asked.
     sentences: what it says.
     expected: words of sentences that it has to say.
-    too_early: words that no sentence may have.
+    untrue: words that no sentence may have, or may not have yet.
     """
 
     daemon: str
     at_s: float
     sentences: tuple[str, ...]
     expected: tuple[tuple[str, ...], ...]
-    too_early: tuple[str, ...]
+    untrue: tuple[str, ...]
 
     def find_missing(self) -> list[str]:
         """Return the words that no sentence has."""
@@ -56,9 +58,9 @@ class Announcement(NamedTuple):
             if not any(all(word in text for word in words) for text in self.sentences)
         ]
 
-    def find_too_early(self) -> list[str]:
-        """Return the sentences that say what is not true yet."""
-        return [text for text in self.sentences if any(word in text for word in self.too_early)]
+    def find_untrue(self) -> list[str]:
+        """Return the sentences that say what is not true."""
+        return [text for text in self.sentences if any(word in text for word in self.untrue)]
 
 
 class Announcements:
@@ -120,7 +122,11 @@ class Announcements:
     ) -> Announcement | None:
         """Return what a daemon says; None if it does not run all the time."""
         changes, at_s = daemon.changes, self._simulation.now - START_S
-        too_early = () if self._network.has_stopped_index else ("unknown_type",)
+        untrue = [] if self._network.has_stopped_index else ["unknown_type"]
+        if not self._setup.has_store:
+            untrue.append(_FOLLOWS)
+        if not self._setup.set_source:
+            untrue.append(_INDEXES)
         if not daemon.ready.is_set():
             return None
         try:
@@ -131,19 +137,23 @@ class Announcements:
         if daemon.changes != changes:
             return None
         sentences = tuple(reply.body.get("degraded", ()))
-        return Announcement(daemon.letter, at_s, sentences, tuple(expected), too_early)
+        return Announcement(daemon.letter, at_s, sentences, tuple(expected), tuple(untrue))
 
     def _coming(self) -> tuple[str, ...]:
         """Return words of the sentence about what will stop."""
         fork_unix_s = self._network.fork_unix_s
         assert fork_unix_s is not None
-        words = [_UNTESTED.format(rfc3339(fork_unix_s)), "the follower of the P-Chain"]
+        words = [_UNTESTED.format(rfc3339(fork_unix_s))]
+        if self._setup.has_store:
+            words.append(_FOLLOWS)
         ahead_s = fork_unix_s - self._simulation.unix_time()
         # The sentence has whole seconds.
         if abs(ahead_s) > 1:
-            words.append("update Warpseal before it." if ahead_s > 0 else "update Warpseal. ")
+            end = ". The first" if self._setup.has_store or self._setup.set_source else ""
+            before = " before it" if ahead_s > 0 else ""
+            words.append(f": update Warpseal{before}{end}")
         if self._setup.set_source:
-            words.append("the index of the P-Chain")
+            words.append(_INDEXES)
         if self._setup.set_source == "index":
             words.append("signing, since validator-sets is index")
         return tuple(words)

@@ -182,12 +182,12 @@ def _check_rest(stage: Stage) -> None:
 
 
 def _check_announcements(stage: Stage) -> None:
-    """What an upgrade stops is named before it stops, and after it; nothing is named too early."""
+    """What an upgrade stops is named before it stops, and after it, and nothing else."""
     for announcement in stage.announcements.read:
-        missing, early = announcement.find_missing(), announcement.find_too_early()
+        missing, untrue = announcement.find_missing(), announcement.find_untrue()
         name = f"daemon {announcement.daemon} at {announcement.at_s:.0f} s"
         require(not missing, f"{name} does not say {missing}, but {announcement.sentences}")
-        require(not early, f"{name} says too early: {early}")
+        require(not untrue, f"{name} says what is not true: {untrue}")
 
 
 def _most_at_once(stage: Stage, letter: str) -> int:

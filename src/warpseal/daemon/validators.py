@@ -23,6 +23,7 @@ from warpseal.metrics.samples import (
 from warpseal.node.info import UpgradeWatch
 from warpseal.ops.health.checks import peer_checks, upgrade_check, validator_sets_check
 from warpseal.peers.network import PeerNetwork
+from warpseal.store.url import OFF
 from warpseal.validators.activity import L1Activity
 from warpseal.validators.chain_validator_list import CurrentValidations
 from warpseal.validators.chains import ChainLookup
@@ -146,7 +147,7 @@ class ValidatorNetwork:
 def find_readers(config: Config) -> tuple[str, ...]:
     """Return the parts of a daemon that read blocks, and so stop at one that they cannot decode."""
     readers: list[str] = []
-    if config.follower.follow_p_chain:
+    if config.follower.follow_p_chain and config.store.url != OFF:
         readers.append(
             "the follower of the P-Chain (then no L1 message is signed ahead, and the removal of a"
             " validator that registers later needs its registration in the request)"
