@@ -33,6 +33,9 @@ _CONNECTED_TIMEOUT_S: Final = 2.0
 _CONNECTED_AFTER_S: Final = 5.0
 _ROUND_TRIP_S: Final = 0.1
 _ANSWERED_S: Final = 5.0
+_STEP_S: Final = 1.0
+# For so long after a bad share the shares of its key are verified only if they are needed.
+_SUSPECT_S: Final = 600.0
 
 
 def require(holds: object, text: str) -> None:
@@ -76,11 +79,14 @@ def _is_calm(stage: Stage, ask: Ask) -> bool:
     is_connected = ask.daemon_age_s >= _CONNECTED_AFTER_S and not had_node_failure(stage, ask)
     enough_s = _CONNECTED_TIMEOUT_S if is_connected else _START_TIMEOUT_S
     enough_s += _LATE_JOBS * slowest_threads_s(stage, ask)
-    # A quorum that is out of reach is reported before the time is over.
-    is_early = ask.ended_at - ask.started_at < ask.timeout_s - _ROUND_TRIP_S
-    has_time = ask.timeout_s >= enough_s or is_early
+    has_time = ask.timeout_s >= enough_s or _is_early(ask)
     has_daemon = ask.daemon_at_start == ask.daemon_at_end
     return has_time and has_daemon and not _is_refused(stage, ask)
+
+
+def _is_early(ask: Ask) -> bool:
+    """Return whether a quorum that is out of reach was reported before the time was over."""
+    return ask.ended_at - ask.started_at < ask.timeout_s - _ROUND_TRIP_S
 
 
 def _is_refused(stage: Stage, ask: Ask) -> bool:
@@ -111,7 +117,7 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
         if not _was_disturbed(stage, ask, validator):
             willing += int(validator["weight"])
             require(
-                validator["reason"] in _expected_reasons(ask),
+                validator["reason"] in _expected_reasons(stage, ask, validator),
                 f"ask {ask.number}: an undisturbed validator is missing: {validator}",
             )
     stage.simulation.reach("a missed quorum whose validators were all judged")
@@ -121,17 +127,47 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
     )
 
 
-def _expected_reasons(ask: Ask) -> set[str]:
+def _expected_reasons(stage: Stage, ask: Ask, validator: dict[str, Any]) -> set[str]:
     """Return the reasons for which a validator may be missing that could have signed.
 
     A quorum that is out of reach is reported before all have answered, or are connected.
     """
     reasons = {"not_asked"}
-    if ask.ended_at - ask.started_at < _ANSWERED_S:
+    if _is_suspect(stage, ask, validator):
+        reasons.add("unverified_share")
+    # A request that waited for its nodes asks validators since a moment ago.
+    has_waited = _is_early(ask) and had_node_failure(stage, ask)
+    if has_waited or ask.ended_at - ask.started_at < _ANSWERED_S:
         reasons.add("no_answer")
-        if ask.daemon_age_s < _CONNECTED_AFTER_S:
+        if not _had_time_to_connect(stage, ask) or _has_left(stage, ask, validator):
             reasons.add("not_connected")
     return reasons
+
+
+def _is_suspect(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:
+    """Return whether a validator may have sent a bad share lately."""
+    return any(
+        stage.network.lies[index].meet(ask.started_at - _SUSPECT_S, ask.ended_at)
+        for index in _indices(stage, ask, validator)
+    )
+
+
+def _had_time_to_connect(stage: Stage, ask: Ask) -> bool:
+    """Return whether the daemon had run for some seconds beside nodes that name its validators."""
+    since = ask.started_at - ask.daemon_age_s
+    while since + _CONNECTED_AFTER_S <= ask.started_at:
+        if not stage.network.has_node_failure(since, since + _CONNECTED_AFTER_S):
+            return True
+        since += _STEP_S
+    return False
+
+
+def _has_left(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:
+    """Return whether a validator is in no set any more.
+
+    A daemon is connected to it only while a request needs a set that it was in.
+    """
+    return not any(stage.network.is_validator(index) for index in _indices(stage, ask, validator))
 
 
 def _was_disturbed(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:

@@ -553,6 +553,15 @@ class NetworkProcess:
         at = state.heights.current if height is None else height
         return state.set_at(message.signing_subnet_id, at)
 
+    def is_validator(self, index: int) -> bool:
+        """Return whether a node is a validator of the Primary Network or of the L1 now."""
+        node_id = self.simulated.validators[index].node_id
+        return any(
+            validation.present and validation.node_id == node_id
+            for validations in self.simulated.state.validations.values()
+            for validation in validations
+        )
+
     def _begin_discovery(self, index: int) -> None:
         self.begin_disturbance(index, "discovery")
         self._simulation.after(_DISCOVERY_S, lambda: self._end_discovery(index))
