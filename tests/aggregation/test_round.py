@@ -502,11 +502,11 @@ def test_weight_of_inactive_validators_is_lost_for_now_unless_the_caller_named_t
     assert any("later heights" in hint for hint in driver.shortfalls[at_named_height].hints)
 
 
-def test_weight_without_a_key_of_validators_without_a_balance_is_lost_for_good() -> None:
+def test_weight_without_a_key_of_permissioned_validators_of_an_l1_is_lost_for_good() -> None:
     driver = RoundDriver([60], keyless=40)
     goal = driver.join()
     driver.underfunded = (inactive_validator(7, 6),)
-    # One of them signs, and one has no key.
+    # They have no balance. One of them has the key of its node, and one has none.
     driver.others = (inactive_validator(1, 60, None), inactive_validator(8, 34, None))
     assert driver.outcome(goal) == "lost"
     assert driver.shortfalls[goal].verdict is Verdict.NEVER
@@ -515,17 +515,17 @@ def test_weight_without_a_key_of_validators_without_a_balance_is_lost_for_good()
     assert any("can never sign" in hint for hint in driver.shortfalls[goal].hints)
 
 
-def test_weight_of_validators_that_were_funded_or_removed_since_is_lost_for_now() -> None:
+def test_weight_of_inactive_validators_that_were_funded_or_left_since_is_lost_for_now() -> None:
     driver = RoundDriver([60], keyless=40)
     goal, at_named_height = driver.join(), driver.join(is_height_fixed=True)
     driver.underfunded = (inactive_validator(8, 20),)
-    # Of the other 20, one has a balance now, and another one is gone.
+    # Of the other 20, one has a balance now, and another one has left.
     driver.others = (inactive_validator(7, 7, 10**9),)
     assert (driver.outcome(goal), driver.outcome(at_named_height)) == ("lost", "lost")
     assert driver.shortfalls[goal].verdict is Verdict.WAIT
     assert driver.shortfalls[at_named_height].verdict is Verdict.NEVER
     assert driver.reasons(goal) == {"inactive": 1, "no_bls_key": 1, "not_asked": 1}
-    assert any("funded or removed since" in hint for hint in driver.shortfalls[goal].hints)
+    assert any("have a balance now or have left" in hint for hint in driver.shortfalls[goal].hints)
 
 
 def test_weight_without_a_key_in_a_subnet_that_is_no_l1_is_lost_for_good() -> None:

@@ -150,8 +150,8 @@ class QuorumGoals:
         """Return whether waiting can help a goal.
 
         It cannot if the weight that is lost for good makes the quorum impossible. Weight without a
-        key that belongs to inactive L1 validators comes back at a later height, once they are
-        funded.
+        key that belongs to inactive L1 validators has its key at a later height once they are
+        funded, and does not count there once they have left.
         """
         lost_weight = self._table.weight[IMPOSSIBLE]
         if not goal.is_height_fixed:

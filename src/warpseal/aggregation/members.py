@@ -122,9 +122,8 @@ class MemberTable:
     underfunded: validations without enough balance; None while they are not known.
     inactive_without_key: L1 validators without a balance whose keys the set lacks.
     inactive_keyless_weight: weight without a key of L1 validators that were inactive at the height
-        of the set, whether or not they have been funded or removed since.
-    has_changed_since: some of that weight may belong to validators that were funded or removed
-        since.
+        of the set, whether or not they have been funded or have left since.
+    has_inactive_changed: some of that weight belongs to validators that are not inactive any more.
     """
 
     def __init__(self, validators: CanonicalValidatorSet) -> None:
@@ -146,7 +145,7 @@ class MemberTable:
         self.underfunded: tuple[CurrentValidation, ...] | None = ()
         self.inactive_without_key: tuple[CurrentValidation, ...] = ()
         self.inactive_keyless_weight = 0
-        self.has_changed_since = False
+        self.has_inactive_changed = False
         self._current: tuple[CurrentValidation, ...] = ()
         self.order = self._sorted()
         self._inactive_nodes: frozenset[NodeID] = frozenset()
@@ -270,13 +269,11 @@ class MemberTable:
         underfunded: tuple[CurrentValidation, ...] | None,
         current: tuple[CurrentValidation, ...],
     ) -> None:
-        """Take the validations of an L1 without enough balance, and all that it has now.
+        """Take the validations of an L1 without enough balance, and all that it has.
 
         None means that they are not known: any weight without a key may be theirs. The set has the
         weight of inactive validators without their key and node. If they weigh more than the set
         has without a key, activity has changed since its height, and none of them is named.
-        Validators without a balance were there before the L1, and may have no key for good. Weight
-        without a key that is not theirs was that of inactive validators.
         """
         if underfunded is self.underfunded and current is self._current:
             return
@@ -286,21 +283,28 @@ class MemberTable:
             for validation in underfunded or ()
             if validation.balance == 0 and validation.node_id not in self.nodes
         ]
-        weight = self.keyless_weight
-        if underfunded is not None:
-            weight = sum(validation.weight for validation in inactive)
+        weight = sum(validation.weight for validation in inactive)
         self.inactive_without_key = tuple(inactive) if weight <= self.keyless_weight else ()
-        legacy_weight = sum(
+        self.inactive_keyless_weight = self.keyless_weight
+        self.has_inactive_changed = False
+        if underfunded is not None:
+            self.inactive_keyless_weight -= self._find_permanent_keyless_weight()
+            self.has_inactive_changed = weight < self.inactive_keyless_weight
+
+    def _find_permanent_keyless_weight(self) -> int:
+        """Return the weight without a key that no balance and no later height brings back.
+
+        Each validator of an L1 has a key; a permissioned one from before the conversion has that of
+        its node on the Primary Network, or none.
+        """
+        if not any(validation.is_l1 for validation in self._current):
+            return self.keyless_weight
+        permissioned_weight = sum(
             validation.weight
-            for validation in current
-            if validation.balance is None and validation.node_id not in self.nodes
+            for validation in self._current
+            if not validation.is_l1 and validation.node_id not in self.nodes
         )
-        if underfunded is None:
-            legacy_weight = 0
-        elif all(validation.balance is None for validation in current):
-            legacy_weight = self.keyless_weight
-        self.inactive_keyless_weight = max(0, self.keyless_weight - legacy_weight)
-        self.has_changed_since = weight < self.inactive_keyless_weight
+        return min(permissioned_weight, self.keyless_weight)
 
     def inactive_weight(self, status: ShareStatus) -> int:
         """Return the weight of the inactive members with this status."""

@@ -243,7 +243,7 @@ class AggregationRound:
 
         final_at: loop time since which they are final; inf while they may still change.
         underfunded: validations without enough balance; None if they are not known.
-        current: all validations of the L1 now.
+        current: all validations of an L1.
         """
         self.table.set_balances(underfunded, current)
         if self.table.set_inactive(node_ids):

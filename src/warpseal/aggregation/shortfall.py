@@ -59,8 +59,8 @@ _KEYLESS_ADVICE: Final = (
     " quorum."
 )
 _CHANGED_ADVICE: Final = (
-    "L1 validators that were inactive at this height have been funded or removed since, which"
-    " counts at later heights."
+    "L1 validators that were inactive at this height have a balance now or have left, which counts"
+    " at later heights."
 )
 # A quorum that fails for want of connections in the first minute is probably a matter of time.
 _STARTING_S: Final = 60.0
@@ -253,7 +253,7 @@ def _describe_cause(
         return _describe_cut_off(table, missing, signers)
     of_weight = f"{_percent(weight, table)} of the weight"
     if reason == _NO_BLS_KEY:
-        advice = _CHANGED_ADVICE if table.has_changed_since else _KEYLESS_ADVICE
+        advice = _CHANGED_ADVICE if table.has_inactive_changed else _KEYLESS_ADVICE
         return f"{of_weight} cannot sign. {advice}"
     if reason == _INACTIVE:
         return f"{of_weight} cannot sign. {UNDERFUNDED_ADVICE}"
@@ -303,7 +303,7 @@ def _hints(
             f" {weights}. Ask again in a few seconds."
         )
     if missing and missing[-1].reason == _NO_BLS_KEY:
-        yield _CHANGED_ADVICE if round_.table.has_changed_since else _KEYLESS_ADVICE
+        yield _CHANGED_ADVICE if round_.table.has_inactive_changed else _KEYLESS_ADVICE
     if any(share.reason == _INACTIVE for share in missing):
         yield UNDERFUNDED_ADVICE
         if goal.is_height_fixed:

@@ -109,7 +109,7 @@ class L1Activity:
         return watch.underfunded if watch else None
 
     def current(self, subnet_id: SubnetID) -> tuple[CurrentValidation, ...]:
-        """Return the validations of an L1; none before the first reply."""
+        """Return all validations of an L1; none before the first reply."""
         watch = self._watches.get(subnet_id)
         return watch.current if watch else ()
 
