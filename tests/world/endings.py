@@ -139,9 +139,21 @@ def _expected_reasons(stage: Stage, ask: Ask, validator: dict[str, Any]) -> set[
     has_waited = _is_early(ask) and had_node_failure(stage, ask)
     if has_waited or ask.ended_at - ask.started_at < _ANSWERED_S:
         reasons.add("no_answer")
+        if _has_bad_share(ask):
+            reasons.add("unverified_share")
         if not _had_time_to_connect(stage, ask) or _has_left(stage, ask, validator):
             reasons.add("not_connected")
     return reasons
+
+
+def _has_bad_share(ask: Ask) -> bool:
+    """Return whether a bad share was found.
+
+    With some bad shares the quorum can be out of reach before the search for the others has ended.
+    """
+    assert ask.reply is not None
+    validators = ask.reply.body["detail"]["validators"]
+    return any(validator["reason"] == "bad_signature" for validator in validators)
 
 
 def _is_suspect(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:
