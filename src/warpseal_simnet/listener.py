@@ -43,7 +43,7 @@ class Listener:
         self.context = context
         self.tls_context: SSL.Context = make_context(validator.identity)
         self.admitted: dict[NodeID, PeerConnection] = {}
-        self._open: set[PeerConnection] = set()
+        self._open: dict[PeerConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._reserved: socket.socket | None = None
 
@@ -74,13 +74,13 @@ class Listener:
 
     def opened(self, connection: PeerConnection) -> None:
         """Note a connection that was accepted."""
-        self._open.add(connection)
+        self._open[connection] = None
         self.validator.counts.connections += 1
         self.validator.counts.open_connections += 1
 
     def lost(self, connection: PeerConnection, peer: NodeID | None) -> None:
         """Forget a connection that ended."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         self.validator.counts.open_connections -= 1
         if peer is not None and self.admitted.get(peer) is connection:
             del self.admitted[peer]
