@@ -38,7 +38,7 @@ class ConnectionRegistry:
     context: resources of new connections; set before the first of them.
     max_connections: limit of sockets.
     wake_dialer: event that is set when the dial schedule or the number of free slots changes.
-    open: connections that are not closed, connected or not.
+    open: connections that are not closed, connected or not, the oldest first.
     connected: connections that may be used, by node.
     statistics: counters of each node that was dialed.
     """
@@ -56,7 +56,7 @@ class ConnectionRegistry:
         self.context: ConnectionContext | None = None
         self.max_connections = 0
         self.wake_dialer: Final = asyncio.Event()
-        self.open: Final[set[PeerConnection]] = set()
+        self.open: Final[dict[PeerConnection, None]] = {}
         self.connected: Final[dict[NodeID, PeerConnection]] = {}
         self.statistics: Final[dict[NodeID, PeerStatistics]] = {}
         self.clocks: Final = PeerClocks()
@@ -66,8 +66,8 @@ class ConnectionRegistry:
         self._pongs = pongs
         self._version = version
         self._listeners: list[ConnectivityListener] = []
-        # Connections with queued requests, and the timer that releases these.
-        self._with_queue: set[PeerConnection] = set()
+        # Connections with queued requests, the one that waits longest first, and their timer.
+        self._with_queue: dict[PeerConnection, None] = {}
         # uvloop makes a Handle without `when` of a timer whose moment passes while it is made.
         self._release_timer: asyncio.Handle | None = None
         self._releases_at = 0.0
@@ -104,7 +104,7 @@ class ConnectionRegistry:
 
     def schedule_release(self, connection: PeerConnection) -> None:
         """Release the queued requests of a connection as its limits allow, until none is queued."""
-        self._with_queue.add(connection)
+        self._with_queue[connection] = None
         self._arm_release(connection.release_at(asyncio.get_running_loop().time()) or 0.0)
 
     def stop(self) -> None:
@@ -153,7 +153,7 @@ class ConnectionRegistry:
         if node_id in self.connected:
             connection.close(ConnectionFailure.NOT_WANTED, "connected already")
             return
-        self.open.add(connection)
+        self.open[connection] = None
         self.connected[node_id] = connection
         self._schedule.record_connected(
             node_id, now, is_loopback=connection.endpoint.ip.is_loopback
@@ -197,8 +197,8 @@ class ConnectionRegistry:
 
     def on_closed(self, connection: PeerConnection) -> None:
         node_id, now = connection.expected_node_id, asyncio.get_running_loop().time()
-        self.open.discard(connection)
-        self._with_queue.discard(connection)
+        self.open.pop(connection, None)
+        self._with_queue.pop(connection, None)
         self._pongs.discard(connection)
         if self.connected.get(node_id) is not connection:
             if connection.clock_offset_s is not None:
@@ -257,7 +257,7 @@ class ConnectionRegistry:
                 connection.tick(now)
                 at = connection.release_at(now)
             if at is None:
-                self._with_queue.discard(connection)
+                self._with_queue.pop(connection, None)
             elif next_at is None or at < next_at:
                 next_at = at
         if next_at is not None:

@@ -105,7 +105,7 @@ class Dialer:
             connection = self._registry.new_connection(node_id, endpoint)
             if await self._connect(connection):
                 if not connection.is_closed:
-                    self._registry.open.add(connection)
+                    self._registry.open[connection] = None
                 if not await self._await_handshake(connection):
                     self._registry.on_dial_failed(connection, tcp_accepted=True)
                 return
