@@ -182,6 +182,16 @@ def _has_left(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:
     return not any(stage.network.is_validator(index) for index in _indices(stage, ask, validator))
 
 
+def lacks_addresses(stage: Stage, ask: Ask) -> bool:
+    """Return whether a quorum lacks only validators that have moved, and left the sets of now."""
+    assert ask.reply is not None
+    return all(
+        validator["reason"] == "not_connected"
+        and stage.network.undiscovered.issuperset(_indices(stage, ask, validator))
+        for validator in ask.reply.body["detail"]["validators"]
+    )
+
+
 def _was_disturbed(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:
     """Return whether a validator could not sign, or not be reached, during a request."""
     return any(
