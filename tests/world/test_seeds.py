@@ -71,7 +71,7 @@ async def run_histories(first: int, seeds: int) -> str:
         ("keep-ended-rounds", 0, "in OpenRounds at rest"),
         ("keep-ended-dials", 0, "in Dialer at rest"),
         # In this seed a connection ends while requests are queued.
-        ("keep-requests-of-closed-connections", 510126, "in PeerConnection at rest"),
+        ("keep-requests-of-closed-connections", 10085, "in PeerConnection at rest"),
         ("hold-the-loop", 27, "run_asgi holds the loop for"),
     ],
 )
