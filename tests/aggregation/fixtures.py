@@ -583,6 +583,7 @@ async def leaves_nothing_open(setup: AggregatorSetup) -> AsyncIterator[Aggregato
     assert setup.network.is_quiet
     assert setup.activity.watched == 0
     assert setup.tracked.in_use == 0
+    assert not setup.service._rounds._open
 
 
 def run_steps(

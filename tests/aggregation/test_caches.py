@@ -113,6 +113,16 @@ def test_every_round_of_the_message_is_notified_of_a_bad_share() -> None:
     assert other.added == [raw(1)]
 
 
+def test_a_round_that_ends_is_not_notified_any_more_and_the_others_are() -> None:
+    shares, ended, open_ = cache(), RecordingListener(), RecordingListener()
+    shares.subscribe(FIRST, ended)
+    shares.subscribe(FIRST, open_)
+    shares.unsubscribe(FIRST, ended)
+    shares.get_or_add(FIRST, KEY, raw(1))
+    assert (ended.added, open_.added) == ([], [raw(1)])
+    shares.unsubscribe(FIRST, open_)
+
+
 def test_the_number_of_messages_is_bounded_and_the_least_recently_used_goes_first() -> None:
     shares = cache(max_messages=2)
     shares.get_or_add(FIRST, KEY, raw(1))
@@ -242,6 +252,15 @@ def test_results_are_evicted_oldest_first_for_what_has_no_other_room() -> None:
     assert cached.find(SECOND, SET, goal(67), 0.0) == signed_result(70)
     budget.add(10**6)
     assert cached.used_bytes == 0
+
+
+def test_more_than_the_bound_is_used_if_no_cache_has_an_entry() -> None:
+    budget = SharedByteLimit(10**6)
+    cached = ResultCache(budget, 10**6, 30.0)
+    for message_id in (FIRST, SECOND):
+        cached.put(message_id, SET, signed_result(70), goal(67), 0.0)
+    budget.add(2 * 10**6)
+    assert (cached.used_bytes, budget.used_bytes) == (0, 2 * 10**6)
 
 
 def test_shares_are_evicted_before_results() -> None:

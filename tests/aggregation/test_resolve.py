@@ -300,7 +300,10 @@ def test_a_set_that_stays_empty_is_worth_waiting_for() -> None:
     with pytest.raises(QuorumNotReached) as error:
         driver.resolve(request(), patience_s=5.0)
     assert error.value.at_deadline
-    assert error.value.shortfall.verdict is Verdict.WAIT
+    shortfall = error.value.shortfall
+    assert shortfall.verdict is Verdict.WAIT
+    weights = shortfall.signed_weight, shortfall.required_weight, shortfall.total_weight
+    assert weights == (0, 0, 0)
     assert "threshold of stake" in str(error.value)
     assert "no validators" in error.value.shortfall.hints[0]
 

@@ -632,6 +632,17 @@ def test_a_share_that_replaced_a_checked_one_counts_as_unchecked() -> None:
     assert member.is_checked
 
 
+def test_shares_of_another_round_wake_the_round_whose_quorum_they_complete() -> None:
+    driver = RoundDriver([20] * 5)
+    goal = driver.join(40)
+    driver.advance(0.0)
+    driver.find(1)
+    assert not driver._is_due
+    driver.find(2)
+    assert driver._is_due
+    assert driver.outcome(goal, 0.1) == "complete"
+
+
 def test_a_share_that_another_round_found_bad_is_dropped_and_another_share_is_not() -> None:
     driver = RoundDriver([20] * 5)
     driver.join(80)
@@ -671,6 +682,19 @@ def test_a_permanent_refusal_cannot_be_taken_back_but_a_share_counts() -> None:
     driver.sign(1, 2)
     patient = driver.join(100)
     assert driver.outcome(patient) == "complete"
+
+
+def test_the_worst_of_a_key_s_replies_is_named_and_of_two_that_are_as_bad_the_last() -> None:
+    driver = RoundDriver(validators=two_nodes())
+    goal = driver.join(100)
+    driver.round.connected(driver.connected)
+    driver.refuse(11, 1)
+    driver.refuse(12, 1)
+    (missing, _) = explain(driver.round, goal, 77, SUBNET, running_s=2.0).missing
+    assert missing.error_code == 12
+    driver.refuse(1, 101)
+    (missing, _) = explain(driver.round, goal, 77, SUBNET, running_s=2.0).missing
+    assert missing.error_code == 1
 
 
 def test_any_node_of_a_key_suffices() -> None:
@@ -795,12 +819,21 @@ def test_a_failure_names_blocking_nodes_only_if_their_connection_would_help() ->
     driver.advance(0.1)
     assert driver.round.goals.disconnected_blockers(goal) == [node(1)]
     driver = RoundDriver([30, 10, 60])
-    goal = driver.join(80)
+    goal, of_stored = driver.join(80), driver.join(80, stored_only=True)
     driver.advance(0.0)
     driver.refuse(1, 1)
     driver.lose_connection(2, retry_at=20.0)
     driver.advance(0.1)
     assert driver.round.goals.disconnected_blockers(goal) == []
+    assert driver.round.goals.disconnected_blockers(of_stored) == []
+
+
+def test_a_request_for_stored_signatures_says_which_weight_was_not_asked() -> None:
+    driver = RoundDriver([40, 60])
+    goal = driver.join(stored_only=True)
+    assert driver.outcome(goal) == "lost"
+    shortfall = explain(driver.round, goal, 77, SUBNET, running_s=99.0)
+    assert shortfall.cause == "100.0 % of the weight was not asked"
 
 
 # Suspect shares.

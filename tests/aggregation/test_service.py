@@ -420,6 +420,19 @@ def test_the_error_of_a_caller_leaves_if_stored_shares_do_not_suffice() -> None:
     run(main())
 
 
+def test_a_look_into_the_store_without_a_result_is_not_reported() -> None:
+    async def main() -> None:
+        setup = AggregatorSetup(members([20] * 5))
+        with pytest.raises(QuorumNotReached):
+            await setup.service.aggregate(request(stored_only=True))
+        assert not setup.service.reports.recent
+        await setup.service.aggregate(request(60))
+        await asyncio.sleep(0)
+        assert [record.outcome for record in setup.service.reports.recent] == ["ok"]
+
+    run(main())
+
+
 def test_each_aggregation_is_reported_once_and_a_cached_one_is_not() -> None:
     async def main() -> None:
         setup = AggregatorSetup(members([20] * 5))

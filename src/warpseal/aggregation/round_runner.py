@@ -174,7 +174,7 @@ class OpenRounds:
             del self._open[runner.request.round_key]
 
     def _on_done(self, runner: RoundRunner, task: asyncio.Task[None]) -> None:
-        self._forget(runner)
+        # The callers that leave take the round from the open ones.
         if not task.cancelled() and task.exception() is not None:
             log.error("round failed", exc_info=task.exception())
         for caller in tuple(runner.callers.values()):

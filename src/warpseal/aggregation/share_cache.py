@@ -48,6 +48,9 @@ class SharedByteLimit:
     def add(self, count: int) -> None:
         """Count bytes as used, or as free if negative; evict entries until the sum fits."""
         self.used_bytes += count
+        if count < 0:
+            # Each eviction frees bytes: it must not begin the next one inside itself.
+            return
         while self.used_bytes > self._limit_bytes and any(evict() for evict in self._evictions):
             pass
 
