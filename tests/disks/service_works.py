@@ -31,11 +31,13 @@ from tests.disks.works import (
     PAUSE_S,
     QUICK,
     SOURCE,
+    LivingProcess,
     Process,
     Rows,
     StoreWork,
     Work,
     block,
+    repeat,
     source_event,
 )
 from tests.eventually import TIMEOUT_S, until
@@ -56,7 +58,6 @@ from warpseal.store.api_key import digest_key
 from warpseal.store.api_keys import list_keys
 from warpseal.store.connection import Connection
 from warpseal.store.engine import MAY_BE_STORED
-from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import NewEvent
 from warpseal.store.eviction import Eviction
 from warpseal.store.icm_tasks import IcmTasks, change_tasks
@@ -86,25 +87,6 @@ TOKEN: Final = "an-admin-token-of-tests"
 WEBHOOKS: Final = "/v1/webhooks"
 BLOCKS: Final = "/v1/signing-blocks"
 OBSERVER: Final = NodeID(b"\x01" * 20)
-
-
-class LivingProcess:
-    """A process that is not killed."""
-
-    is_killed = False
-
-    def kill(self) -> None:
-        """Only a disk ends its process."""
-
-
-async def repeat(step: Callable[[], Awaitable[T]]) -> T:
-    """Run a step until the database is up. Raises TimeoutError."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            try:
-                return await step()
-            except StoreDown:
-                await asyncio.sleep(PAUSE_S)
 
 
 class Addition(NamedTuple):

@@ -18,17 +18,12 @@ from typing import Any, Final, Self
 import psycopg
 import pytest
 
+from tests.disks.index_works import INDEX_WORKS
 from tests.disks.lossy_link import SOCKET_NAME, Loss, LossyLink
-from tests.disks.service_works import (
-    SERVICE_WORKS,
-    LivingProcess,
-    Operator,
-    OperatorWork,
-    operating,
-    repeat,
-)
+from tests.disks.service_works import SERVICE_WORKS, Operator, OperatorWork, operating
 from tests.disks.test_sqlite_files import choose_points
-from tests.disks.works import PAUSE_S, QUICK, WORKS, Work
+from tests.disks.usage_works import USAGE_WORKS
+from tests.disks.works import PAUSE_S, QUICK, STORE_WORKS, LivingProcess, Work, repeat
 from tests.store.fixtures import store_at
 from tests.store.postgres import PostgresServer
 from tests.store.test_l1_records import blocks, transaction
@@ -38,6 +33,7 @@ from warpseal.store.engine import MAY_BE_STORED
 from warpseal.store.errors import StoreDown
 from warpseal.warp.ids import P_CHAIN
 
+WORKS: Final = (*STORE_WORKS, *USAGE_WORKS, *INDEX_WORKS, *SERVICE_WORKS)
 # A new database for each of them costs more than a file.
 POINTS: Final = int(os.environ.get("DISK_POINTS", "3"))
 
@@ -86,7 +82,7 @@ class ServerSetup:
 
 
 @pytest.mark.parametrize("loss", Loss)
-@pytest.mark.parametrize("kind", [*WORKS, *SERVICE_WORKS])
+@pytest.mark.parametrize("kind", WORKS)
 def test_whichever_statement_ends_the_connection_all_is_stored_once(
     postgres_server: PostgresServer, kind: type[Work], loss: Loss
 ) -> None:

@@ -22,16 +22,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.disks.disk import Operation, SimulatedDisk
-from tests.disks.works import (
-    QUICK,
-    WORKS,
-    EvmIndexWork,
-    IndexWork,
-    OldStoreWork,
-    StoreWork,
-    Work,
-    closing_engine,
-)
+from tests.disks.index_works import INDEX_WORKS, EvmIndexWork, IndexWork
+from tests.disks.usage_works import USAGE_WORKS
+from tests.disks.works import QUICK, STORE_WORKS, OldStoreWork, StoreWork, Work, closing_engine
 from tests.eventually import until
 from tests.store.fixtures import message, signature, store_at
 from warpseal.store.access import write_shared
@@ -43,6 +36,7 @@ from warpseal.store.errors import CursorExpired, StoreDown, StoreUnusable
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import SigningBlock, SigningBlockKind
 
+WORKS: Final = (*STORE_WORKS, *USAGE_WORKS, *INDEX_WORKS)
 POINTS: Final = int(os.environ.get("DISK_POINTS", "6"))
 SEEDS: Final = int(os.environ.get("DISK_SEEDS", "10"))
 # A process that begins after a cut may lose power again.

@@ -7,56 +7,33 @@ at a typed error of the product: as an operator would, it starts the product aga
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from functools import cache
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from random import Random
-from tempfile import TemporaryDirectory
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from tests.eventually import until
-from tests.index import fixtures as primary
-from tests.index.evm import fixtures as evm
-from tests.index.evm.histories import History, address
+from tests.eventually import TIMEOUT_S, until
 from tests.store.fixtures import message, share, signature, store_at
-from tests.store.table_facts import table_names
-from tests.usage.test_database import database
-from tests.usage.test_sums import NOW, adding_flusher, check, read_buckets
-from tests.usage.traffic import Call, FakeRecorder, make_calls
-from warpseal.chains.evm.facts import EvmBlockFacts
 from warpseal.errors import StartupError
-from warpseal.index.database import index_url
-from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.index.records import Record
-from warpseal.index.writer import IndexWriter
-from warpseal.resources.chains import PrimaryChain
-from warpseal.resources.queries import TransactionQuery
 from warpseal.store.connection import Engine
-from warpseal.store.engine import PAGE_BYTES, reading_engine, run_pragmas, writing_engine
+from warpseal.store.engine import writing_engine
 from warpseal.store.errors import StoreDown
 from warpseal.store.event_rows import NewEvent
 from warpseal.store.migrate import HEAD, MIGRATIONS, Migrations, upgrade_at_start
 from warpseal.store.store import Store
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import Event, EventType, SigningBlock, SigningBlockKind
-from warpseal.usage.database import MetricsDatabase
-from warpseal.usage.migrations import VERSIONS as USAGE_VERSIONS
 
+T = TypeVar("T")
 Rows = dict[str, list[tuple[Any, ...]]]
 
-# Columns whose values are drawn at random.
-# Tables of which a session of the writer decides when rows go from one to the other.
-_PARTS: Final = re.compile("^(recent|older)_")
-_DRAWN_COLUMNS: Final = {"epoch"}
-PAUSE_S = 0.002
+PAUSE_S: Final = 0.002
 # A log is merged when it is longer, several times in each work.
 LOG_BYTES: Final = 48 * 1024
 # A failure is tried again at once, and nothing happens by a timer.
@@ -81,6 +58,30 @@ class Process(Protocol):
 
     def kill(self) -> None:
         """End it."""
+
+
+class LivingProcess:
+    """A process that is not killed."""
+
+    is_killed = False
+
+    def kill(self) -> None:
+        """Only a disk ends its process."""
+
+
+async def repeat(step: Callable[[], Awaitable[T]], process: Process | None = None) -> T:
+    """Run a step until the database is up.
+
+    Raises StoreDown if the process is killed, and TimeoutError.
+    """
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                return await step()
+            except StoreDown:
+                if process is not None and process.is_killed:
+                    raise
+                await asyncio.sleep(PAUSE_S)
 
 
 class Work(ABC):
@@ -182,12 +183,7 @@ class StoreWork(Work):
         await until(lambda: self._is_committed(store) or process.is_killed)
         for step in (self._add_block, self._add_source_event, self._write_nothing):
             # An operator and the reader of an index try again.
-            while not process.is_killed:
-                try:
-                    await step(store, number)
-                    break
-                except StoreDown:
-                    await asyncio.sleep(PAUSE_S)
+            await repeat(partial(step, store, number), process)
 
     @staticmethod
     async def _add_block(store: Store, number: int) -> None:
@@ -292,246 +288,7 @@ class OldStoreWork(StoreWork):
         return await super().read()
 
 
-class UsageWork(Work):
-    """Flushes of calls."""
-
-    parts = tuple(make_calls(Random(number), 10, NOW - 60, NOW) for number in range(Work.count))
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "metrics.db"
-
-    def prepare(self) -> None:
-        asyncio.run(self._create())
-
-    async def _create(self) -> None:
-        async with self._database():
-            pass
-
-    def _database(self) -> MetricsDatabase:
-        metrics = database(self.url)
-        if not self.server_url:
-            pages = LOG_BYTES // PAGE_BYTES
-            run_pragmas(metrics._engine, [f"wal_autocheckpoint = {pages}"])
-        return metrics
-
-    async def _write(self, process: Process, acknowledged: list[int]) -> None:
-        async with self._database() as metrics:
-            recorder = FakeRecorder()
-            flusher = adding_flusher(metrics, recorder)
-            while len(acknowledged) < self.count and not process.is_killed:
-                number = len(acknowledged)
-                recorder.calls += self.parts[number]
-                await self._flush(flusher, process)
-                if not process.is_killed:
-                    acknowledged.append(number)
-            if self.ends_killed:
-                process.kill()
-
-    @staticmethod
-    async def _flush(flusher: Any, process: Process) -> None:
-        # The daemon tries again with the same flusher, which numbers what it writes.
-        while not process.is_killed:
-            try:
-                await flusher.flush()
-                break
-            except StoreDown:
-                await asyncio.sleep(PAUSE_S)
-
-    async def read(self) -> list[int]:
-        async with self._database() as metrics:
-            buckets = await metrics.read(read_buckets)
-        calls: list[Call] = []
-        for number in range(self.count + 1):
-            with suppress(AssertionError):
-                check(buckets, calls)
-                return list(range(number))
-            calls += self.parts[number] if number < self.count else []
-        raise AssertionError("the sums are those of no number of flushes")
-
-
-class OldUsageWork(UsageWork):
-    """The same in a database of the first version."""
-
-    def prepare(self) -> None:
-        engine = writing_engine(StoreUrl.parse(self.url))
-        upgrade_at_start(engine, "here", Migrations(USAGE_VERSIONS[:1]))
-        engine.dispose()
-
-
-class _IndexWork(Work):
-    """Blocks, one in each transaction. The blocking parts are those of the index process."""
-
-    count = 5
-
-    @property
-    def url(self) -> str:
-        """The URL of all indexes."""
-        return self.server_url or f"sqlite:///{self.folder}/index.db"
-
-    @property
-    @abstractmethod
-    def place(self) -> StoreUrl:
-        """The URL of the index itself."""
-
-    def prepare(self) -> None:
-        with self.open():
-            pass
-
-    @abstractmethod
-    def open(self) -> AbstractContextManager[Any]:
-        """Open the writer of the index."""
-
-    @abstractmethod
-    def read_count(self, writer: Any) -> int:
-        """Return the number of blocks in the index."""
-
-    @abstractmethod
-    def write_block(self, writer: Any, height: int) -> None:
-        """Write the next block."""
-
-    async def _write(self, process: Process, acknowledged: list[int]) -> None:
-        with self.open() as writer:
-            for number in self.write_blocks(writer):
-                if process.is_killed:
-                    break
-                acknowledged[:] = range(number)
-            if self.ends_killed:
-                process.kill()
-
-    def write_blocks(self, writer: Any) -> Iterator[int]:
-        """Write the missing blocks; yield their number before, and after each of them."""
-        while (number := self.read_count(writer)) < self.count:
-            yield number
-            self.write_block(writer, number)
-        yield number
-
-    @abstractmethod
-    async def read_pages(self) -> Any:
-        """Return pages of the index, as the API reads them."""
-
-    async def read(self) -> list[int]:
-        with self.open() as writer:
-            number = self.read_count(writer)
-        assert dump(self.place) == expected_rows(type(self), number)
-        return list(range(number))
-
-
-class IndexWork(_IndexWork):
-    """Blocks of the P-Chain with the state of its ledger."""
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "index.db"
-
-    @property
-    def place(self) -> StoreUrl:
-        return index_url(primary.small_settings(self.url), None)
-
-    def open(self) -> AbstractContextManager[IndexWriter]:
-        # The log has half of the cached bytes.
-        settings = replace(primary.small_settings(self.url), cache_bytes=2 * LOG_BYTES)
-        return primary.open_writer(self.url, primary.made_up_params(), settings)
-
-    def read_count(self, writer: IndexWriter) -> int:
-        checkpoint = writer.checkpoint(PrimaryChain.P)
-        if checkpoint is None:
-            assert writer.ledger() is None
-            return 0
-        _, ledger = p_chain_blocks()[checkpoint.height]
-        assert writer.ledger() == (checkpoint.height, ledger)
-        return checkpoint.height + 1
-
-    def write_block(self, writer: IndexWriter, height: int) -> None:
-        record, ledger = p_chain_blocks()[height]
-        writer.write([record], ledger)
-
-    async def read_pages(self) -> Any:
-        async with primary.open_index(self.url, primary.made_up_params()) as index:
-            query = TransactionQuery(PrimaryChain.P)
-            return await primary.all_pages(index.transactions, query, 100)
-
-
-class NewIndexWork(IndexWork):
-    """The same in an index that does not exist yet."""
-
-    def prepare(self) -> None:
-        """Leave the folder empty."""
-
-
-class EvmIndexWork(_IndexWork):
-    """Blocks of an EVM chain with transfers of tokens."""
-
-    @property
-    def path(self) -> Path:
-        path = self.place.path
-        assert path is not None
-        return path
-
-    @property
-    def place(self) -> StoreUrl:
-        return evm.index_url(self.url)
-
-    def open(self) -> AbstractContextManager[EvmIndexWriter]:
-        # The log has three quarters of the cached bytes.
-        settings = replace(evm.small_settings(self.url), cache_bytes=LOG_BYTES * 4 // 3)
-        return evm.open_writer(self.url, settings=settings)
-
-    def read_count(self, writer: EvmIndexWriter) -> int:
-        checkpoint = writer.start(evm.IDENTITY)
-        return 0 if checkpoint is None else checkpoint.height + 1
-
-    def write_block(self, writer: EvmIndexWriter, height: int) -> None:
-        writer.write([evm_blocks()[height]])
-
-    async def read_pages(self) -> Any:
-        parties = [address(number) for number in range(1, 5)]
-        return await evm.read_everything(self.url, parties, 3, self.count - 1)
-
-
-class NewEvmIndexWork(EvmIndexWork):
-    """The same in an index that does not exist yet."""
-
-    def prepare(self) -> None:
-        """Leave the folder empty."""
-
-
-WORKS: Final = (
-    StoreWork,
-    NewStoreWork,
-    OldStoreWork,
-    UsageWork,
-    OldUsageWork,
-    IndexWork,
-    NewIndexWork,
-    EvmIndexWork,
-    NewEvmIndexWork,
-)
-
-
-def p_chain_blocks() -> Sequence[tuple[Record, bytes]]:
-    """Return blocks of a P-Chain, each with the ledger's state after it."""
-    return primary.made_up_history(3, 12)
-
-
-@cache
-def evm_blocks() -> Sequence[EvmBlockFacts]:
-    """Return blocks of an EVM chain."""
-    return History(5, is_consistent=True).blocks(12)
-
-
-def dump(url: StoreUrl) -> Rows:
-    """Return all rows of an index, by table."""
-    rows: Rows = {}
-    with closing_engine(reading_engine(url)) as engine, engine.connect() as connection:
-        for name in table_names(connection) - {"leases"}:
-            part = rows.setdefault(_PARTS.sub("", name), [])
-            for row in connection.records(f"SELECT * FROM {name}"):
-                fields = row._asdict()
-                part.append(
-                    tuple(fields[column] for column in fields if column not in _DRAWN_COLUMNS)
-                )
-    return {name: sorted(part, key=repr) for name, part in rows.items()}
+STORE_WORKS: Final = (StoreWork, NewStoreWork, OldStoreWork)
 
 
 @contextmanager
@@ -541,14 +298,3 @@ def closing_engine(engine: Engine) -> Iterator[Engine]:
         yield engine
     finally:
         engine.dispose()
-
-
-@cache
-def expected_rows(kind: type[_IndexWork], count: int) -> Rows:
-    """Return the rows of an undisturbed index with so many blocks."""
-    with TemporaryDirectory() as folder:
-        work = kind(Path(folder))
-        work.count = count
-        with work.open() as writer:
-            assert list(work.write_blocks(writer))[-1] == count
-        return dump(work.place)
