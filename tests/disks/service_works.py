@@ -1,7 +1,8 @@
 """The work of the services of a daemon on a PostgreSQL server, while its connections end.
 
 Operators, leaders, the follower, tasks of ICM messages, page tokens, eviction and retention. Each
-caller tries again after a typed error, as it does in the product.
+caller tries again after a typed error, as it does in the product. The works in SERVICE_WORKS are
+those of a SQLite file as well.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import io
 import time
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import (
+    AbstractAsyncContextManager,
     asynccontextmanager,
     redirect_stderr,
     redirect_stdout,
@@ -27,11 +30,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.api.data.fixtures import DataApiSetup, client_of
+from tests.disks.usage_works import metrics_at
 from tests.disks.works import (
     PAUSE_S,
     QUICK,
     SOURCE,
-    LivingProcess,
     Process,
     Rows,
     StoreWork,
@@ -43,7 +46,6 @@ from tests.disks.works import (
 from tests.eventually import TIMEOUT_S, until
 from tests.store.fixtures import message, share, signature, store_at
 from tests.store.test_l1_records import REGISTRATION, SUBNET, blocks, transaction
-from tests.usage.test_database import database
 from tests.usage.test_sums import NOW, flush
 from tests.usage.traffic import make_calls
 from warpseal.api.data.page_tokens import PageQuery, PageTokens
@@ -57,13 +59,14 @@ from warpseal.store.access import open_read_only
 from warpseal.store.api_key import digest_key
 from warpseal.store.api_keys import list_keys
 from warpseal.store.connection import Connection
+from warpseal.store.database import Database
 from warpseal.store.engine import MAY_BE_STORED
 from warpseal.store.event_rows import NewEvent
 from warpseal.store.eviction import Eviction
 from warpseal.store.icm_tasks import IcmTasks, change_tasks
 from warpseal.store.locks import ServerLeadership
 from warpseal.store.store import Store
-from warpseal.store.url import StoreUrl, in_schema
+from warpseal.store.url import StoreUrl
 from warpseal.store.values import (
     AddressKind,
     AddressRow,
@@ -74,7 +77,7 @@ from warpseal.store.values import (
     SigningBlock,
     ValidationRow,
 )
-from warpseal.usage.database import SCHEMA
+from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.page_tokens import PageTokenStore
 from warpseal.usage.periods import DAY_S
 from warpseal.usage.retention import UsageRetention
@@ -347,41 +350,130 @@ def check_sole_leader(leader: SteppedLeadership, other: SteppedLeadership) -> No
     assert leader is other or other.hold_until <= asyncio.get_running_loop().time()
 
 
-class _RowsWork(StoreWork):
-    """Items whose rows are those of a database that nothing disturbs.
+Step = Callable[[], Awaitable[object]]
+"""A part of an item that its service does again after an error; a write, or a few of them."""
+
+
+class State(NamedTuple):
+    """The rows of a database that nothing disturbs.
+
+    steps: number of steps that are done.
+    """
+
+    steps: int
+    rows: Rows
+
+
+class RowsWork(StoreWork):
+    """Items of a few steps, whose rows are at any time those of a database that nothing disturbs.
+
+    A process begins with the first step whose rows are not there.
 
     queries: queries of these rows, without times of the clock and random values.
     """
 
     queries: tuple[str, ...]
+    flushes_per_seed = 2
 
-    @property
-    def place(self) -> StoreUrl:
-        """The URL of the database."""
-        return StoreUrl.parse(self.url)
+    def open(self) -> AbstractAsyncContextManager[Any]:
+        """Open the database for the steps."""
+        return self._store()
 
-    def rows(self) -> Rows:
+    @abstractmethod
+    def steps(self, opened: Any, number: int) -> Sequence[Step]:
+        """Return the steps of an item.
+
+        opened: the open database.
+        """
+
+    async def settle(self, opened: Any) -> None:
+        """Let the steps that are done survive a power cut."""
+        await self._write_nothing(opened, 0)
+
+    async def read_rows(self, opened: Any) -> Rows:
         """Return the rows of each query."""
-        with open_read_only(self.place) as connection:
-            return {query: list(connection.fetch(query)) for query in self.queries}
+        rows: Rows = await opened.database.read(self._read_rows)
+        return rows
+
+    def _read_rows(self, connection: Connection) -> Rows:
+        return {query: list(connection.fetch(query)) for query in self.queries}
+
+    async def _write(self, process: Process, acknowledged: list[int]) -> None:
+        async with self.open() as opened:
+            skipped = (await repeat(partial(self._read_state, opened), process)).steps
+            for number in range(self.count):
+                steps = self.steps(opened, number)
+                for step in steps[skipped:]:
+                    await repeat(step, process)
+                skipped = max(0, skipped - len(steps))
+                await repeat(partial(self.settle, opened), process)
+                if process.is_killed:
+                    break
+                acknowledged[:] = range(max(len(acknowledged), number + 1))
+            if self.ends_killed:
+                process.kill()
+
+    async def _read_state(self, opened: Any) -> State:
+        """Return the last state that has the rows of the database."""
+        rows = await self.read_rows(opened)
+        states = await asyncio.to_thread(undisturbed_states, type(self))
+        same = [state for state in states if self.is_same(rows, state.rows)]
+        assert same, rows
+        return same[-1]
+
+    def is_same(self, rows: Rows, undisturbed: Rows) -> bool:
+        """Return whether the rows are those of a state."""
+        return rows == undisturbed
 
     async def read(self) -> list[int]:
-        rows = await asyncio.to_thread(self.rows)
-        assert rows == await asyncio.to_thread(undisturbed_rows, type(self))
-        return list(range(self.count))
+        async with self.open() as opened:
+            done = (await self._read_state(opened)).steps
+            numbers = []
+            for number in range(self.count):
+                done -= len(self.steps(opened, number))
+                if done >= 0:
+                    numbers.append(number)
+        return numbers
 
 
 @cache
-def undisturbed_rows(kind: type[_RowsWork]) -> Rows:
-    """Return the rows of a work on a disk that does not fail."""
+def undisturbed_states(kind: type[RowsWork]) -> Sequence[State]:
+    """Return the states after each commit of a work on a disk that does not fail, in order."""
     with TemporaryDirectory() as folder:
         work = kind(Path(folder))
         work.prepare()
-        assert asyncio.run(work.run(LivingProcess())) == list(range(kind.count))
-        return work.rows()
+        return asyncio.run(_record_states(work))
 
 
-class FollowerWork(_RowsWork):
+async def _record_states(work: RowsWork) -> Sequence[State]:
+    states: list[State] = []
+    done = 0
+    async with work.open() as opened:
+
+        async def record() -> None:
+            states.append(State(done, await work.read_rows(opened)))
+
+        def recorded(write: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+            async def write_and_record(*arguments: Any, **options: Any) -> T:
+                result = await write(*arguments, **options)
+                await record()
+                return result
+
+            return write_and_record
+
+        await record()
+        with pytest.MonkeyPatch.context() as patch:
+            for kind in (Database, MetricsDatabase):
+                patch.setattr(kind, "write", recorded(kind.write))
+            for number in range(work.count):
+                for step in work.steps(opened, number):
+                    await step()
+                    done += 1
+                    await record()
+    return states
+
+
+class FollowerWork(RowsWork):
     """Blocks of the P-Chain with their L1 transactions, origins and tasks."""
 
     queries = (
@@ -392,20 +484,23 @@ class FollowerWork(_RowsWork):
         " FROM origins ORDER BY validation_id",
     )
 
-    async def _write_item(self, store: Store, process: Process, number: int) -> None:
+    def steps(self, opened: Store, number: int) -> Sequence[Step]:
+        """Return the steps of an item."""
         low = 10 + 2 * number
         first, second = transaction(low, low), transaction(low + 1, low + 1)
         origin = BootstrapOrigin(SUBNET, number)
         registration = RegistrationOrigin(replace(REGISTRATION, weight=100 + number).encode())
-        l1, read = store.l1, blocks(low, low + 1)
-        await repeat(partial(l1.append, P_CHAIN, read, [first, second], [origin]))
-        await repeat(partial(l1.store_origin, registration, "caller"))
-        await repeat(partial(l1.tasks.schedule, first.tx_id, float(number), number))
-        await repeat(partial(l1.tasks.schedule, second.tx_id, float(number), 0))
-        await repeat(partial(l1.tasks.end, second.tx_id))
+        l1, read = opened.l1, blocks(low, low + 1)
+        return (
+            partial(l1.append, P_CHAIN, read, [first, second], [origin]),
+            partial(l1.store_origin, registration, "caller"),
+            partial(l1.tasks.schedule, first.tx_id, float(number), number),
+            partial(l1.tasks.schedule, second.tx_id, float(number), 0),
+            partial(l1.tasks.end, second.tx_id),
+        )
 
 
-class IcmTaskWork(_RowsWork):
+class IcmTaskWork(RowsWork):
     """ICM messages of an index, which are signed ahead: their events, and their tasks."""
 
     queries = (
@@ -414,20 +509,24 @@ class IcmTaskWork(_RowsWork):
         "SELECT * FROM event_sources ORDER BY source",
     )
 
-    async def _write_item(self, store: Store, process: Process, number: int) -> None:
-        tasks = IcmTasks(store.database)
+    def steps(self, opened: Store, number: int) -> Sequence[Step]:
+        """Return the steps of an item."""
+        tasks = IcmTasks(opened.database)
         source, destination = ChainID(b"\x01" * 32), ChainID(bytes([2, number]) * 16)
         new = IcmTask(message(number).id, 0.0, 0, source, destination, message(number).raw, 9.0)
         before = [message(number - 2).id] if number > 1 else []
         plan = partial(change_tasks, new=[new], message_ids=before)
-        await repeat(partial(self._add, store, number, plan))
-        await repeat(partial(tasks.schedule, new.key, 60.0, 1))
-        await repeat(partial(tasks.postpone, destination, 70.0))
-        await repeat(partial(tasks.settle, new.key, b"signed"))
+        steps: list[Step] = [
+            partial(self._add, opened, number, plan),
+            partial(tasks.schedule, new.key, 60.0, 1),
+            partial(tasks.postpone, destination, 70.0),
+            partial(tasks.settle, new.key, b"signed"),
+        ]
         if number % 2:
-            await repeat(partial(tasks.renew, (source, destination), b"next", 80.0))
+            steps.append(partial(tasks.renew, (source, destination), b"next", 80.0))
         if number == 0:
-            await repeat(partial(tasks.end, new.key))
+            steps.append(partial(tasks.end, new.key))
+        return steps
 
     @staticmethod
     async def _add(store: Store, number: int, plan: Callable[[Connection], None]) -> None:
@@ -467,21 +566,26 @@ class PageTokenKeyWork(StoreWork):
         return list(range(self.count))
 
 
-class EvictionWork(_RowsWork):
+class EvictionWork(RowsWork):
     """Messages, addresses, events and uptime that are too old or too many."""
 
     count = 2
+    messages_query = (
+        "SELECT message_id, for_ever, size_bytes, candidates, public_key, shares.signature,"
+        " verified, public_keys, signatures.signature FROM messages"
+        " LEFT JOIN shares ON shares.message_key = messages.key"
+        " LEFT JOIN signatures ON signatures.message_key = messages.key"
+        " ORDER BY for_ever DESC, used_at"
+    )
     queries = (
-        "SELECT message_id, for_ever, size_bytes, candidates FROM messages ORDER BY message_id",
-        "SELECT public_key, shares.signature, verified FROM shares ORDER BY 2",
-        "SELECT public_keys, signature FROM signatures ORDER BY signature",
+        messages_query,
         "SELECT node_id, kind FROM addresses ORDER BY node_id",
         "SELECT number, name FROM events ORDER BY number",
         "SELECT * FROM observed_hours ORDER BY hour",
         "SELECT * FROM observed_validations ORDER BY validation_id",
     )
     # The first messages are kept for ever, the next ones are too old, and then too many.
-    pinned, old, messages = 2, 3, 10
+    pinned, old, messages, kept = 2, 3, 10, 5
 
     def _store(self) -> Store:
         # Three messages fit, whatever a step has counted before an error.
@@ -516,23 +620,36 @@ class EvictionWork(_RowsWork):
             connection.run(keep, now + number if number else 0.0, _node(number))
         connection.run("UPDATE events SET time = 0 WHERE number <= 4")
 
-    async def _write_item(self, store: Store, process: Process, number: int) -> None:
+    def steps(self, opened: Store, number: int) -> Sequence[Step]:
+        """Return the steps of an item."""
         hours = range(10 + number, 14 + number)
         validations = [
             ValidationRow(ValidationID(bytes([hour]) * 32), _node(hour), hour, hour, hour, 0)
             for hour in hours
         ]
         hour_rows = [HourRow(hour, _node(hour), 1_000 * hour, hour) for hour in hours]
-        await repeat(partial(store.observed.write, OBSERVER, validations, hour_rows))
-        prune = partial(store.observed.prune, 12 + number, 12.0 + number)
-        while await repeat(prune):
-            pass
+        prune = partial(opened.observed.prune, 12 + number, 12.0 + number)
         # As in the writer's thread: after an error it goes on at its next time.
-        eviction = Eviction(store.database.settings)
-        step = partial(self._evict, store, eviction)
-        for _ in range(2):
-            while await repeat(step):
-                pass
+        evict = partial(self._evict, opened, Eviction(opened.database.settings))
+        return (
+            partial(opened.observed.write, OBSERVER, validations, hour_rows),
+            partial(_run_to_end, prune),
+            partial(_run_to_end, evict),
+            partial(_run_to_end, evict),
+        )
+
+    def is_same(self, rows: Rows, undisturbed: Rows) -> bool:
+        """Return whether the rows are those of a state.
+
+        How many messages a step removes depends on what a step that failed has counted.
+        """
+        left, before = rows[self.messages_query], undisturbed[self.messages_query]
+        if self.messages > len(left) > self.kept and self.messages > len(before) > self.kept:
+            all_messages = undisturbed_states(type(self))[0].rows[self.messages_query]
+            newest = all_messages[self.pinned + self.messages - len(left) :]
+            assert left == all_messages[: self.pinned] + newest
+            undisturbed = {**undisturbed, self.messages_query: left}
+        return rows == undisturbed
 
     @staticmethod
     async def _evict(store: Store, eviction: Eviction) -> bool:
@@ -541,11 +658,17 @@ class EvictionWork(_RowsWork):
         )
 
 
+async def _run_to_end(remove: Callable[[], Awaitable[object]]) -> None:
+    """Remove rows in small parts until there are no more."""
+    while await remove():
+        pass
+
+
 def _node(number: int) -> NodeID:
     return NodeID(bytes([number]) * 20)
 
 
-class UsageRetentionWork(_RowsWork):
+class UsageRetentionWork(RowsWork):
     """Usage that is removed after its retention, and page tokens in the same database."""
 
     queries = (
@@ -553,7 +676,8 @@ class UsageRetentionWork(_RowsWork):
         " country, user_agent",
         "SELECT * FROM usage_buckets ORDER BY level, start",
         "SELECT minute, sums FROM usage_flushes ORDER BY minute",
-        "SELECT expires_at, body FROM page_tokens ORDER BY body",
+        # The token of a write that has failed may be stored as well.
+        "SELECT DISTINCT expires_at, body FROM page_tokens ORDER BY body",
     )
     calls = make_calls(Random(1), 15, NOW - 40 * DAY_S, NOW, 1)
     settings = UsageSettings(hour_retention_s=38 * DAY_S, day_retention_s=60 * DAY_S)
@@ -563,43 +687,47 @@ class UsageRetentionWork(_RowsWork):
         self._tokens: dict[str, bytes] = {}
 
     @property
-    def place(self) -> StoreUrl:
-        """The URL of the tables of usage."""
-        return in_schema(StoreUrl.parse(self.url), SCHEMA)
+    def path(self) -> Path:
+        return self.folder / "metrics.db"
 
     async def _create(self) -> None:
-        async with database(self.url) as metrics:
+        async with self.open() as metrics:
             await flush(metrics, self.calls)
 
-    async def _write(self, process: Process, acknowledged: list[int]) -> None:
-        clock = [0.0]
-        async with database(self.url) as metrics:
-            retention = UsageRetention(metrics, self.settings, lambda: clock[0])
-            tokens = PageTokenStore(metrics, lambda: clock[0])
-            while (number := len(acknowledged)) < self.count:
-                clock[0] = NOW + number * DAY_S
-                body = b"%d" % number
-                self._tokens[await repeat(partial(tokens.add, body))] = body
-                await repeat(retention.remove)
-                acknowledged.append(number)
+    def open(self) -> MetricsDatabase:
+        """Open the database for the steps."""
+        return metrics_at(self)
+
+    def steps(self, opened: MetricsDatabase, number: int) -> Sequence[Step]:
+        """Return the steps of an item."""
+        now = NOW + number * DAY_S
+        tokens = PageTokenStore(opened, lambda: now)
+        retention = UsageRetention(opened, self.settings, lambda: now)
+        return (partial(self._add_token, tokens, b"%d" % number), retention.remove)
+
+    async def _add_token(self, tokens: PageTokenStore, body: bytes) -> None:
+        self._tokens[await tokens.add(body)] = body
+
+    async def settle(self, opened: MetricsDatabase) -> None:
+        """A commit has flushed the file."""
+
+    async def read_rows(self, opened: MetricsDatabase) -> Rows:
+        """Return the rows of each query."""
+        return await opened.read(self._read_rows)
 
     async def read(self) -> list[int]:
-        async with database(self.url) as metrics:
+        async with self.open() as metrics:
+            steps = (await self._read_state(metrics)).steps
+            # A token is expired after a day, and removed when the next one is added.
+            oldest = (steps - 1) // 2 - 1
             tokens = PageTokenStore(metrics)
             for token, body in self._tokens.items():
                 row = await tokens.find(token)
-                # Those of earlier days are expired.
+                assert row is not None or int(body) < oldest
                 assert row is None or row.body == body
-            assert row is not None
         return await super().read()
 
 
-SERVICE_WORKS: Final = (
-    OperatorWork,
-    LeaseWork,
-    FollowerWork,
-    IcmTaskWork,
-    PageTokenKeyWork,
-    EvictionWork,
-    UsageRetentionWork,
-)
+# Those whose callers are operators, or that need a server.
+SERVER_WORKS: Final = (OperatorWork, LeaseWork, PageTokenKeyWork)
+SERVICE_WORKS: Final = (FollowerWork, IcmTaskWork, EvictionWork, UsageRetentionWork)

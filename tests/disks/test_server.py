@@ -20,7 +20,7 @@ import pytest
 
 from tests.disks.index_works import INDEX_WORKS
 from tests.disks.lossy_link import SOCKET_NAME, Loss, LossyLink
-from tests.disks.service_works import SERVICE_WORKS, Operator, OperatorWork, operating
+from tests.disks.service_works import SERVER_WORKS, SERVICE_WORKS, Operator, OperatorWork, operating
 from tests.disks.test_sqlite_files import choose_points
 from tests.disks.usage_works import USAGE_WORKS
 from tests.disks.works import PAUSE_S, QUICK, STORE_WORKS, LivingProcess, Work, repeat
@@ -33,7 +33,7 @@ from warpseal.store.engine import MAY_BE_STORED
 from warpseal.store.errors import StoreDown
 from warpseal.warp.ids import P_CHAIN
 
-WORKS: Final = (*STORE_WORKS, *USAGE_WORKS, *INDEX_WORKS, *SERVICE_WORKS)
+WORKS: Final = (*STORE_WORKS, *USAGE_WORKS, *INDEX_WORKS, *SERVICE_WORKS, *SERVER_WORKS)
 # A new database for each of them costs more than a file.
 POINTS: Final = int(os.environ.get("DISK_POINTS", "3"))
 

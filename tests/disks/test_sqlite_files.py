@@ -23,6 +23,7 @@ import pytest
 
 from tests.disks.disk import Operation, SimulatedDisk
 from tests.disks.index_works import INDEX_WORKS, EvmIndexWork, IndexWork
+from tests.disks.service_works import SERVICE_WORKS, EvictionWork, UsageRetentionWork
 from tests.disks.usage_works import USAGE_WORKS
 from tests.disks.works import QUICK, STORE_WORKS, OldStoreWork, StoreWork, Work, closing_engine
 from tests.eventually import until
@@ -36,13 +37,11 @@ from warpseal.store.errors import CursorExpired, StoreDown, StoreUnusable
 from warpseal.store.url import StoreUrl
 from warpseal.store.values import SigningBlock, SigningBlockKind
 
-WORKS: Final = (*STORE_WORKS, *USAGE_WORKS, *INDEX_WORKS)
+WORKS: Final = (*STORE_WORKS, *USAGE_WORKS, *INDEX_WORKS, *SERVICE_WORKS)
 POINTS: Final = int(os.environ.get("DISK_POINTS", "6"))
 SEEDS: Final = int(os.environ.get("DISK_SEEDS", "10"))
 # A process that begins after a cut may lose power again.
 CUTS: Final = 2
-# For each seed: flushes that fail in turn.
-FLUSHES_PER_SEED: Final = 6
 # About as many as one merge of a log makes.
 NEXT_WRITES: Final = 16
 
@@ -196,7 +195,7 @@ def test_a_flush_that_fails_once_loses_nothing_in_a_later_power_cut(
     """Linux forgets the writes of a flush that failed, and the next flush succeeds."""
     setup = Setup(kind, tmp_path)
     writes, flushes = setup.counts[Operation.WRITE], setup.counts[Operation.SYNC]
-    for seed in range(SEEDS * FLUSHES_PER_SEED):
+    for seed in range(SEEDS * kind.flushes_per_seed):
         random = Random(seed)
         at = 1 + seed % flushes
         with setup.run(ends_killed=setup.is_before_end(Operation.SYNC, at)) as (work, disk):
@@ -233,7 +232,16 @@ def kill_later(disk: SimulatedDisk, random: Random, writes: int) -> None:
     disk.kill_at(Operation.WRITE, random.randint(1, random.choice((left, NEXT_WRITES, 1))))
 
 
-@pytest.mark.parametrize("kind", [StoreWork, OldStoreWork, IndexWork])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        StoreWork,
+        OldStoreWork,
+        EvictionWork,
+        UsageRetentionWork,
+        IndexWork,
+    ],
+)
 def test_a_process_killed_at_any_write_leaves_what_it_has_acknowledged(
     tmp_path: Path, kind: type[Work]
 ) -> None:

@@ -19,6 +19,15 @@ from warpseal.usage.database import MetricsDatabase
 from warpseal.usage.migrations import VERSIONS as USAGE_VERSIONS
 
 
+def metrics_at(work: Work) -> MetricsDatabase:
+    """Return the metrics database of a work, to be opened by `async with`."""
+    metrics = database(work.url)
+    if not work.server_url:
+        pages = LOG_BYTES // PAGE_BYTES
+        run_pragmas(metrics._engine, [f"wal_autocheckpoint = {pages}"])
+    return metrics
+
+
 class UsageWork(Work):
     """Flushes of calls."""
 
@@ -32,18 +41,11 @@ class UsageWork(Work):
         asyncio.run(self._create())
 
     async def _create(self) -> None:
-        async with self._database():
+        async with metrics_at(self):
             pass
 
-    def _database(self) -> MetricsDatabase:
-        metrics = database(self.url)
-        if not self.server_url:
-            pages = LOG_BYTES // PAGE_BYTES
-            run_pragmas(metrics._engine, [f"wal_autocheckpoint = {pages}"])
-        return metrics
-
     async def _write(self, process: Process, acknowledged: list[int]) -> None:
-        async with self._database() as metrics:
+        async with metrics_at(self) as metrics:
             recorder = FakeRecorder()
             flusher = adding_flusher(metrics, recorder)
             while len(acknowledged) < self.count and not process.is_killed:
@@ -57,7 +59,7 @@ class UsageWork(Work):
                 process.kill()
 
     async def read(self) -> list[int]:
-        async with self._database() as metrics:
+        async with metrics_at(self) as metrics:
             buckets = await metrics.read(read_buckets)
         calls: list[Call] = []
         for number in range(self.count + 1):

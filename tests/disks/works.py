@@ -89,11 +89,13 @@ class Work(ABC):
 
     server_url: URL of the database, if it is no file in the folder.
     count: number of the items.
+    flushes_per_seed: flushes that fail in turn, for each seed.
     ends_killed: the process is killed after the last item, while the file is open.
     refusals: texts of the errors with which the product refused to start.
     """
 
     count = 4
+    flushes_per_seed = 6
 
     def __init__(self, folder: Path, server_url: str = "", *, ends_killed: bool = False) -> None:
         self.folder = folder
