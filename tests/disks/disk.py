@@ -325,7 +325,13 @@ class SimulatedDisk:
         return path.startswith(self.folder + os.sep)
 
     def sync_fd(self, fd: int) -> None:
-        """Flush a file that the product has open by itself."""
+        """Flush a file, or the names in a folder, that the product has open by itself."""
+        status = os.fstat(fd)
+        if stat.S_ISDIR(status.st_mode):
+            for path in list(self._removed):
+                if os.path.samestat(os.stat(os.path.dirname(path)), status):
+                    self._sync_folder(path)
+            return
         file = self._find_file(fd)
         if file is not None:
             if code := self._count(Operation.SYNC):

@@ -24,7 +24,7 @@ import pytest
 from tests.disks.disk import Operation, SimulatedDisk
 from tests.disks.index_works import INDEX_WORKS, EvmIndexWork, IndexWork
 from tests.disks.service_works import SERVICE_WORKS, EvictionWork, UsageRetentionWork
-from tests.disks.usage_works import USAGE_WORKS
+from tests.disks.usage_works import USAGE_WORKS, EarlyUsageWork
 from tests.disks.works import QUICK, STORE_WORKS, OldStoreWork, StoreWork, Work, closing_engine
 from tests.eventually import until
 from tests.store.fixtures import message, signature, store_at
@@ -238,6 +238,7 @@ def kill_later(disk: SimulatedDisk, random: Random, writes: int) -> None:
         StoreWork,
         OldStoreWork,
         EvictionWork,
+        EarlyUsageWork,
         UsageRetentionWork,
         IndexWork,
     ],

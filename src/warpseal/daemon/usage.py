@@ -21,6 +21,7 @@ from warpseal.daemon.registries import Registries
 from warpseal.errors import StartupError
 from warpseal.ops.health.checks import usage_check
 from warpseal.ops.health.registry import HealthCheck
+from warpseal.peers.data_dir import sync_folder
 from warpseal.resources.base import UNSET
 from warpseal.runtime.process import running
 from warpseal.store.errors import StoreDown
@@ -189,9 +190,13 @@ class UsageRecording:
             await self._add_from(source)
         finally:
             source.close()
-        for suffix in ("-wal", "-shm", ""):
-            with suppress(OSError):  # An empty file does no harm.
+        for suffix in ("-wal", "-shm"):
+            with suppress(OSError):
                 path.with_name(path.name + suffix).unlink()
+        # The next file of this name cannot be used with a log that a power cut brings back.
+        sync_folder(path.parent)
+        with suppress(OSError):  # An empty file does no harm.
+            path.unlink()
 
     async def _add_from(self, source: MetricsDatabase) -> None:
         """Add the flushes that are kept in a database; those of another one are removed from it."""
