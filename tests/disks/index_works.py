@@ -5,29 +5,35 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from tests.disks.works import LOG_BYTES, Process, Rows, Work, closing_engine
+from tests.disks.works import LOG_BYTES, Process, Rows, Work, closing_engine, repeat
 from tests.index import fixtures as primary
 from tests.index.evm import fixtures as evm
 from tests.index.evm.histories import History, address
+from tests.ledger.recorded import GENESIS, p_blocks, params
 from tests.store.table_facts import table_names
 from warpseal.chains.evm.facts import EvmBlockFacts
-from warpseal.index.database import index_url
+from warpseal.index.database import index_url, reading_index
 from warpseal.index.evm.writer import EvmIndexWriter
-from warpseal.index.records import Record
+from warpseal.index.rebuild import RowRebuilder
+from warpseal.index.records import PRecord, Record
+from warpseal.index.settings import IndexSettings
 from warpseal.index.writer import IndexWriter
+from warpseal.ledger.checkpoint import encode_checkpoint
+from warpseal.ledger.p_chain import apply_p_block, state_from_genesis
 from warpseal.resources.chains import PrimaryChain
 from warpseal.resources.queries import TransactionQuery
-from warpseal.store.engine import reading_engine
+from warpseal.store.engine import reading_engine, writing_engine
 from warpseal.store.url import StoreUrl
 
+RECORDS_AT_ONCE: Final = 10
 # Tables of which a session of the writer decides when rows go from one to the other.
 _PARTS: Final = re.compile("^(recent|older)_")
 # Columns whose values are drawn at random.
@@ -35,9 +41,13 @@ _DRAWN_COLUMNS: Final = {"epoch"}
 
 
 class _IndexWork(Work):
-    """Blocks, one in each transaction. The blocking parts are those of the index process."""
+    """Blocks, one in each transaction. The blocking parts are those of the index process.
+
+    keeps_writer: after an error the same writer goes on, as in the index process; else another one.
+    """
 
     count = 5
+    keeps_writer = False
 
     @property
     def url(self) -> str:
@@ -67,15 +77,19 @@ class _IndexWork(Work):
 
     async def _write(self, process: Process, acknowledged: list[int]) -> None:
         with self.open() as writer:
-            for number in self.write_blocks(writer):
-                if process.is_killed:
-                    break
-                acknowledged[:] = range(number)
+            write = partial(self._write_blocks, writer, process, acknowledged)
+            await (repeat(write, process) if self.keeps_writer else write())
             if self.ends_killed:
                 process.kill()
 
+    async def _write_blocks(self, writer: Any, process: Process, acknowledged: list[int]) -> None:
+        for number in self.write_blocks(writer):
+            if process.is_killed:
+                break
+            acknowledged[:] = range(number)
+
     def write_blocks(self, writer: Any) -> Iterator[int]:
-        """Write the missing blocks; yield their number before, and after each of them."""
+        """Write the missing blocks; yield their number before, and after each write."""
         while (number := self.read_count(writer)) < self.count:
             yield number
             self.write_block(writer, number)
@@ -88,8 +102,12 @@ class _IndexWork(Work):
     async def read(self) -> list[int]:
         with self.open() as writer:
             number = self.read_count(writer)
-        assert dump(self.place) == expected_rows(type(self), number)
+        assert self.rows() == expected_rows(type(self), number)
         return list(range(number))
+
+    def rows(self) -> Rows:
+        """Return all rows, by table."""
+        return dump(self.place)
 
 
 class IndexWork(_IndexWork):
@@ -134,6 +152,93 @@ class NewIndexWork(IndexWork):
         """Leave the folder empty."""
 
 
+class PrimaryIndexWork(_IndexWork):
+    """Blocks of the P-Chain, X-Chain and C-Chain, some of each in a transaction."""
+
+    keeps_writer = True
+    flushes_per_seed = 2
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "index.db"
+
+    @property
+    def place(self) -> StoreUrl:
+        return index_url(self.settings, None)
+
+    @property
+    def settings(self) -> IndexSettings:
+        """The settings of the index, whose log has half of the cached bytes."""
+        return replace(primary.small_settings(self.url), cache_bytes=2 * LOG_BYTES)
+
+    def open(self) -> AbstractContextManager[IndexWriter]:
+        return primary.open_writer(self.url, params(), self.settings)
+
+    def read_count(self, writer: IndexWriter) -> int:
+        records = count_records(writer)
+        number = -(-records // RECORDS_AT_ONCE)
+        assert records == len(primary.recorded_history()[: number * RECORDS_AT_ONCE])
+        return number
+
+    def write_block(self, writer: IndexWriter, height: int) -> None:
+        start = height * RECORDS_AT_ONCE
+        records = primary.recorded_history()[start : start + RECORDS_AT_ONCE]
+        heights = [row.effects.block.height for row in records if isinstance(row, PRecord)]
+        writer.write(records, p_chain_states()[heights[-1]] if heights else None)
+
+    async def read_pages(self) -> Any:
+        return await primary.read_everything(self.url, params())
+
+
+class RebuildWork(PrimaryIndexWork):
+    """Rows of an index of an earlier version, which the start drops and derives again.
+
+    The items are the records of all chains; each step derives those of a segment of blocks.
+    """
+
+    count = len(primary.recorded_history())
+
+    def __init__(self, folder: Path, server_url: str = "", *, ends_killed: bool = False) -> None:
+        super().__init__(folder, server_url, ends_killed=ends_killed)
+        self._rebuilder: RowRebuilder
+
+    def prepare(self) -> None:
+        primary.write_all(self.url, params(), primary.recorded_history(), RECORDS_AT_ONCE)
+        engine = writing_engine(self.place)
+        with closing_engine(engine), engine.begin() as connection:
+            connection.run("UPDATE alembic_version SET version_num = '0006'")
+
+    @contextmanager
+    def open(self) -> Iterator[IndexWriter]:
+        reader = reading_index(self.place, self.settings)
+        with super().open() as writer, closing_engine(reader):
+            self._rebuilder = RowRebuilder(writer, reader, params())
+            try:
+                yield writer
+            finally:
+                # Its step between two segments has a connection.
+                del self._rebuilder
+
+    def read_count(self, writer: IndexWriter) -> int:
+        return count_records(writer)
+
+    def write_block(self, writer: IndexWriter, height: int) -> None:
+        """Only a rebuild writes."""
+
+    def write_blocks(self, writer: IndexWriter) -> Iterator[int]:
+        """Derive the missing rows; yield the number of records before, and after each segment."""
+        yield self.read_count(writer)
+        while self._rebuilder.step(0.0) is not None:
+            yield self.read_count(writer)
+        yield self.read_count(writer)
+
+    def rows(self) -> Rows:
+        """Return all rows, by table, without the state of the ledger, which may be an older one."""
+        rows = super().rows()
+        del rows["ledgers"]
+        return rows
+
+
 class EvmIndexWork(_IndexWork):
     """Blocks of an EVM chain with transfers of tokens."""
 
@@ -171,12 +276,43 @@ class NewEvmIndexWork(EvmIndexWork):
         """Leave the folder empty."""
 
 
-INDEX_WORKS: Final = (IndexWork, NewIndexWork, EvmIndexWork, NewEvmIndexWork)
+INDEX_WORKS: Final = (
+    IndexWork,
+    NewIndexWork,
+    PrimaryIndexWork,
+    RebuildWork,
+    EvmIndexWork,
+    NewEvmIndexWork,
+)
 
 
 def p_chain_blocks() -> Sequence[tuple[Record, bytes]]:
     """Return blocks of a P-Chain, each with the ledger's state after it."""
     return primary.made_up_history(3, 12)
+
+
+@cache
+def p_chain_states() -> Sequence[bytes]:
+    """Return the ledger's state after each block of the P-Chain of the recorded network."""
+    state, _ = state_from_genesis(GENESIS, params())
+    states = [encode_checkpoint(state)]
+    for block in p_blocks():
+        apply_p_block(state, block, None)
+        states.append(encode_checkpoint(state))
+    return states
+
+
+def count_records(writer: IndexWriter) -> int:
+    """Return the number of written records of the recorded network, all of which must be right."""
+    ledger, p_chain = writer.ledger(), writer.checkpoint(PrimaryChain.P)
+    if ledger is not None:
+        assert p_chain is not None
+        assert ledger[0] <= p_chain.height
+        assert ledger[1] == p_chain_states()[ledger[0]]
+    # The first containers of the X-Chain come with its genesis, whose number is -1.
+    number = writer.pre_linearization_count() + 1
+    checkpoints = filter(None, map(writer.checkpoint, PrimaryChain))
+    return number + sum(checkpoint.height + 1 for checkpoint in checkpoints)
 
 
 @cache
@@ -205,6 +341,7 @@ def expected_rows(kind: type[_IndexWork], count: int) -> Rows:
     with TemporaryDirectory() as folder:
         work = kind(Path(folder))
         work.count = count
+        work.prepare()
         with work.open() as writer:
-            assert list(work.write_blocks(writer))[-1] == count
-        return dump(work.place)
+            assert count in work.write_blocks(writer)
+        return work.rows()

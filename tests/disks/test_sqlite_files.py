@@ -22,7 +22,13 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.disks.disk import Operation, SimulatedDisk
-from tests.disks.index_works import INDEX_WORKS, EvmIndexWork, IndexWork
+from tests.disks.index_works import (
+    INDEX_WORKS,
+    EvmIndexWork,
+    IndexWork,
+    PrimaryIndexWork,
+    RebuildWork,
+)
 from tests.disks.service_works import SERVICE_WORKS, EvictionWork, UsageRetentionWork
 from tests.disks.usage_works import USAGE_WORKS, EarlyUsageWork
 from tests.disks.works import QUICK, STORE_WORKS, OldStoreWork, StoreWork, Work, closing_engine
@@ -241,6 +247,8 @@ def kill_later(disk: SimulatedDisk, random: Random, writes: int) -> None:
         EarlyUsageWork,
         UsageRetentionWork,
         IndexWork,
+        PrimaryIndexWork,
+        RebuildWork,
     ],
 )
 def test_a_process_killed_at_any_write_leaves_what_it_has_acknowledged(
