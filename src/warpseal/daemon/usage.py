@@ -158,6 +158,17 @@ def _url_before_network(config: Config) -> StoreUrl:
     return StoreUrl.for_file(config.peers.data_dir / file_name) if url is None else url
 
 
+def _remove_database(path: Path) -> None:
+    """Remove a SQLite file and its log."""
+    for suffix in ("-wal", "-shm"):
+        with suppress(OSError):
+            path.with_name(path.name + suffix).unlink()
+    # The next file of this name cannot be used with a log that a power cut brings back.
+    sync_folder(path.parent)
+    with suppress(OSError):  # An empty file does no harm.
+        path.unlink()
+
+
 class UsageRecording:
     """Writes recorded usage to the metrics database, and removes what is too old."""
 
@@ -190,13 +201,7 @@ class UsageRecording:
             await self._add_from(source)
         finally:
             source.close()
-        for suffix in ("-wal", "-shm"):
-            with suppress(OSError):
-                path.with_name(path.name + suffix).unlink()
-        # The next file of this name cannot be used with a log that a power cut brings back.
-        sync_folder(path.parent)
-        with suppress(OSError):  # An empty file does no harm.
-            path.unlink()
+        await asyncio.to_thread(_remove_database, path)
 
     async def _add_from(self, source: MetricsDatabase) -> None:
         """Add the flushes that are kept in a database; those of another one are removed from it."""
