@@ -76,8 +76,8 @@ def _lacks_nodes(stage: Stage, ask: Ask) -> bool:
     Half of the time of a request by transaction is kept for a stored signature.
     """
     store_s = _STORE_WAIT_S if had_store_failure(stage, ask) else 0.0
-    # Sets of the index are read in a thread.
-    has_indexed_sets = stage.scenario.setup.set_source == "index"
+    # Sets of the index are read in a thread, and no node replies in its place.
+    has_indexed_sets = stage.scenario.setup.set_source not in ("", "node")
     read_s = _SLOW_JOBS * slowest_threads_s(stage, ask) if has_indexed_sets else 0.0
     timeout_s = ask.timeout_s / 2 if ask.is_of_tx else ask.timeout_s
     return timeout_s < max(_ENOUGH_S, read_s) + store_s or had_node_failure(stage, ask)

@@ -110,6 +110,8 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
     willing = int(detail["signedWeight"])
     stage.simulation.reach("a missed quorum was judged")
     for validator in detail["validators"]:
+        if validator["reason"] in _BLAME and _has_lied_in_round(stage, ask, validator):
+            continue
         # In the set inactive validators are weight without keys and nodes. One that was funded
         # since stays that.
         if validator["reason"] == "no_bls_key" and stage.network.keyless_since <= ask.ended_at:
@@ -124,6 +126,22 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
     require(
         willing < int(detail["requiredWeight"]),
         f"ask {ask.number}: enough validators were connected and willing: {ask.describe()}",
+    )
+
+
+def _has_lied_in_round(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:
+    """Return whether a validator has lied since the round of a request may have begun.
+
+    Requests for one message share a round while one of them waits for another.
+    """
+    began_at = ask.started_at
+    for other in reversed(stage.callers.asks[: ask.number]):
+        is_same = (other.place, other.transaction) == (ask.place, ask.transaction)
+        if is_same and (other.ending is Ending.NONE or other.ended_at >= began_at):
+            began_at = min(began_at, other.started_at)
+    return any(
+        stage.network.lies[index].meet(began_at, ask.ended_at)
+        for index in _indices(stage, ask, validator)
     )
 
 
