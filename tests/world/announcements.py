@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from tests.world.daemon import SimulatedDaemon
 from tests.world.http_client import request
 from tests.world.network_process import NetworkProcess
+from tests.world.periods import INDEX_RETRY_S
 from tests.world.scenario import Setup
 from tests.world.simulation import START_S, Simulation
 from warpseal.runtime.go_time import rfc3339
@@ -182,7 +183,8 @@ class Announcements:
         """Return whether nothing has kept a daemon from reading its nodes since a time."""
         now = self._simulation.now
         is_up = daemon.ready.is_set() and now - daemon.changed_at >= _START_S
-        has_failed = self._network.has_node_failure(since - _NODE_REST_S, now)
+        rest_s = INDEX_RETRY_S if self._setup.set_source else _NODE_REST_S
+        has_failed = self._network.has_node_failure(since - rest_s, now)
         is_slow = daemon.thread_delays.longest(since, now) > _SLOW_THREADS_S
         is_slow |= any(
             begin <= now and since <= end + _STORE_UP_S for begin, end in daemon.store_failures

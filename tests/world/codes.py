@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tests.world.periods import INDEX_RETRY_S
 from tests.world.records import Ask
-from tests.world.stage import INDEX_RETRY_S, Stage
+from tests.world.stage import Stage
 
 # Less time may be too short for a node, and for one that gives no answer.
 _ENOUGH_S: Final = 2.0

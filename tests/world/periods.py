@@ -10,6 +10,8 @@ from warpseal.runtime.retry import Backoff
 _BACKOFF: Final = Backoff()
 # A dial that goes on, its handshake, and the list of addresses that peers send every two seconds.
 CONNECT_S: Final = 5.0
+# The process that indexes waits half a minute for the reply of a node, and then up to ten seconds.
+INDEX_RETRY_S: Final = 45.0
 
 
 class Periods:

@@ -19,6 +19,7 @@ from tests.world.daemon import SimulatedDaemon
 from tests.world.http_client import HttpReply, request
 from tests.world.network import Address, Link
 from tests.world.network_process import NetworkProcess
+from tests.world.periods import INDEX_RETRY_S
 from tests.world.records import Ask, Ending
 from tests.world.scenario import Action, Scenario
 from tests.world.server import ADDRESS, DatabaseServer
@@ -33,8 +34,6 @@ _HEIGHT_S: Final = 5.0
 _NEW_MESSAGE: Final = 28
 _LAST_TRANSACTIONS: Final = 3
 _BLOCKS_READ_S: Final = 2.0
-# The process that indexes waits half a minute for the reply of a node, and then up to ten seconds.
-INDEX_RETRY_S: Final = 45.0
 
 
 class Stage:
