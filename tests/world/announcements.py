@@ -76,7 +76,7 @@ class Announcements:
     async def read_before(self, daemons: Iterable[SimulatedDaemon]) -> None:
         """Read what daemons say before the first transaction of a new type."""
         for daemon in daemons if self._network.fork_unix_s is not None else ():
-            expected = [self._coming()] if self._has_learned(daemon) else []
+            expected = [self._coming(daemon)] if self._has_learned(daemon) else []
             self._add(await self._read(daemon, expected), "before")
 
     async def read_after(self, daemons: Iterable[SimulatedDaemon]) -> None:
@@ -89,7 +89,7 @@ class Announcements:
     async def read_at_rest(self, daemons: Iterable[SimulatedDaemon]) -> None:
         """Read what daemons say at the end, as soon as it is all, or after some time."""
         for daemon in daemons:
-            expected = [self._coming()] if self._network.fork_unix_s is not None else []
+            expected = [self._coming(daemon)] if self._network.fork_unix_s is not None else []
             if self._network.has_stopped_index:
                 expected += self._stops()
             give_up_at = self._simulation.now + _REST_S
@@ -140,14 +140,14 @@ class Announcements:
         sentences = tuple(reply.body.get("degraded", ()))
         return Announcement(daemon.letter, at_s, sentences, tuple(expected), tuple(untrue))
 
-    def _coming(self) -> tuple[str, ...]:
+    def _coming(self, daemon: SimulatedDaemon) -> tuple[str, ...]:
         """Return words of the sentence about what will stop."""
         fork_unix_s = self._network.fork_unix_s
         assert fork_unix_s is not None
         words = [_UNTESTED.format(rfc3339(fork_unix_s))]
         if self._setup.has_store:
             words.append(_FOLLOWS)
-        ahead_s = fork_unix_s - self._simulation.unix_time()
+        ahead_s = fork_unix_s - self._simulation.unix_time() - daemon.clock_offset_s
         # The sentence has whole seconds.
         if abs(ahead_s) > 1:
             end = ". The first" if self._setup.has_store or self._setup.set_source else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.world.periods import INDEX_RETRY_S
+from tests.world.periods import INDEX_RETRY_S, SLOW_JOBS
 from tests.world.records import Ask
 from tests.world.stage import Stage
 
@@ -23,7 +23,6 @@ _START_S: Final = 5.0
 BLOCKS_READ_S: Final = 2.0
 # A job that waits for its thread holds those behind it.
 SLOW_THREADS_S: Final = 0.05
-_SLOW_JOBS: Final = 10
 
 Condition = Callable[[Stage, Ask], bool]
 
@@ -49,7 +48,7 @@ def had_slow_threads(stage: Stage, ask: Ask) -> bool:
 def slowest_threads_s(stage: Stage, ask: Ask) -> float:
     """Return the longest mean time for which a job of the daemon waited during a request."""
     delays = stage.daemon_of(ask).thread_delays
-    before_s = _SLOW_JOBS * delays.longest(ask.started_at - 60, ask.started_at)
+    before_s = SLOW_JOBS * delays.longest(ask.started_at - 60, ask.started_at)
     return delays.longest(ask.started_at - before_s, ask.ended_at)
 
 
@@ -79,7 +78,7 @@ def _lacks_nodes(stage: Stage, ask: Ask) -> bool:
     store_s = _STORE_WAIT_S if had_store_failure(stage, ask) else 0.0
     # Sets of the index are read in a thread, and no node replies in its place.
     has_indexed_sets = stage.scenario.setup.set_source not in ("", "node")
-    read_s = _SLOW_JOBS * slowest_threads_s(stage, ask) if has_indexed_sets else 0.0
+    read_s = SLOW_JOBS * slowest_threads_s(stage, ask) if has_indexed_sets else 0.0
     timeout_s = ask.timeout_s / 2 if ask.is_of_tx else ask.timeout_s
     return timeout_s < max(_ENOUGH_S, read_s) + store_s or had_node_failure(stage, ask)
 

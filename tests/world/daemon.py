@@ -45,6 +45,7 @@ class SimulatedDaemon:
     power_cuts: times of power cuts.
     store_failures: times at which the disk or the server of the store failed.
     wrong_clocks: when its clock was so wrong that peers refuse it, until they are connected again.
+    clock_offset_s: by how much its clock is ahead.
     clock_ahead_s: by how much its clock was ahead at most.
     """
 
@@ -75,7 +76,7 @@ class SimulatedDaemon:
         self._starts = 0
         self._started_at = simulation.now
         self._is_wanted = True
-        self._clock_offset_s = 0.0
+        self.clock_offset_s = 0.0
         self._index: IndexProcess | None = None
         if setup.set_source:
             self._index = IndexProcess(simulation, self._machine, self._build_config)
@@ -151,7 +152,7 @@ class SimulatedDaemon:
         self.process = process = simulation.process(
             f"daemon {self.letter}{self._starts}", self._machine
         )
-        process.clock_offset_s = self._clock_offset_s
+        process.clock_offset_s = self.clock_offset_s
         process.thread_delay_s = setup.thread_ms / 1000
         self.thread_delays.change(process.thread_delay_s, simulation.now)
 
@@ -287,7 +288,7 @@ class SimulatedDaemon:
             self._disk_failures = self._disk.failures
 
     def do_set_clock(self, offset_s: float) -> None:
-        self._clock_offset_s = offset_s
+        self.clock_offset_s = offset_s
         if self.process is not None:
             self.process.clock_offset_s = offset_s
             if abs(offset_s) > _CLOCK_TOLERANCE_S:

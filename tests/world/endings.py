@@ -200,13 +200,18 @@ def _has_left(stage: Stage, ask: Ask, validator: dict[str, Any]) -> bool:
     return not any(stage.network.is_validator(index) for index in _indices(stage, ask, validator))
 
 
-def lacks_addresses(stage: Stage, ask: Ask) -> bool:
-    """Return whether a quorum lacks only validators that have moved, and left the sets of now."""
+def lacks_departed(stage: Stage, ask: Ask) -> bool:
+    """Return whether a quorum lacks only validators that have left the sets of now.
+
+    A daemon dials them only while a request needs them, and peers do not send their addresses.
+    """
     assert ask.reply is not None
+    missing = ask.reply.body["detail"]["validators"]
     return all(
-        validator["reason"] == "not_connected"
-        and stage.network.undiscovered.issuperset(_indices(stage, ask, validator))
-        for validator in ask.reply.body["detail"]["validators"]
+        validator["reason"] == "not_connected" and _has_left(stage, ask, validator)
+        for validator in missing
+        # The report came before the others were asked.
+        if validator["reason"] != "not_asked"
     )
 
 

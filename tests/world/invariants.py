@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import Final
 
 from tests.world.codes import STORE_UP_S
-from tests.world.endings import SLOW_COMMIT_S, check_ending, lacks_addresses, require
+from tests.world.endings import SLOW_COMMIT_S, check_ending, lacks_departed, require
 from tests.world.records import Ask, Ending, Session
 from tests.world.stage import Stage
 
@@ -63,7 +63,7 @@ def _check_recovered(stage: Stage, ask: Ask) -> None:
     has_old_set = ask.is_of_tx or stage.has_old_sets
     is_keyless = has_old_set and stage.network.keyless_since < math.inf
     is_refused |= is_keyless and code == "quorum_not_reached"
-    is_refused |= ask.is_of_tx and code == "quorum_not_reached" and lacks_addresses(stage, ask)
+    is_refused |= ask.is_of_tx and code == "quorum_not_reached" and lacks_departed(stage, ask)
     require(ask.is_signed or is_refused, f"ask {ask.number} after recovery: {ask.describe()}")
     kind = "transaction" if ask.is_of_tx else "message"
     stage.simulation.reach(f"after recovery a {kind} got {code or 'its signature'}")

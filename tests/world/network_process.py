@@ -58,7 +58,6 @@ class NetworkProcess:
     first_future_height: height of the first transaction that the daemon does not know, 0 without
         any.
     keyless_since: when some weight of a set began to have no key.
-    undiscovered: validators whose present addresses the daemons cannot know yet.
     """
 
     def __init__(self, simulation: Simulation, scenario: Scenario) -> None:
@@ -77,7 +76,6 @@ class NetworkProcess:
         self.nodes_upgraded_at = math.inf
         self.first_future_height = 0
         self.keyless_since = math.inf
-        self.undiscovered: set[int] = set()
         # Words of what nodes have said.
         self._node_words: dict[NodeBehaviour, str] = {}
         # When each node did not answer, or not with what it should know; and when it lied.
@@ -566,7 +564,6 @@ class NetworkProcess:
 
     def _begin_discovery(self, index: int) -> None:
         self.begin_disturbance(index, "discovery")
-        self.undiscovered.add(index)
         self._simulation.after(_DISCOVERY_S, lambda: self._end_discovery(index))
 
     def _end_discovery(self, index: int) -> None:
@@ -582,7 +579,6 @@ class NetworkProcess:
         is_named = self.is_validator(index) and has_peer
         if is_named and not self.has_node_failure(now - _DISCOVERY_S, now):
             self.end_disturbance(index, "discovery")
-            self.undiscovered.discard(index)
         else:
             self._simulation.after(_RETRY_S, lambda: self._end_discovery(index))
 

@@ -12,6 +12,8 @@ _BACKOFF: Final = Backoff()
 CONNECT_S: Final = 5.0
 # The process that indexes waits half a minute for the reply of a node, and then up to ten seconds.
 INDEX_RETRY_S: Final = 45.0
+# A job of a slow thread hardly takes more than ten times the mean.
+SLOW_JOBS: Final = 10
 
 
 class Periods:

@@ -19,7 +19,7 @@ from tests.world.daemon import SimulatedDaemon
 from tests.world.http_client import HttpReply, request
 from tests.world.network import Address, Link
 from tests.world.network_process import NetworkProcess
-from tests.world.periods import INDEX_RETRY_S
+from tests.world.periods import INDEX_RETRY_S, SLOW_JOBS
 from tests.world.records import Ask, Ending
 from tests.world.scenario import Action, Scenario
 from tests.world.server import ADDRESS, DatabaseServer
@@ -104,8 +104,10 @@ class Stage:
         await self._recover()
         await asyncio.gather(*self._tasks, *adding)
         self.network.count_effects()
-        # What waited in memory is written.
-        await asyncio.sleep(_AFTER_LAST_S)
+        # What waited in memory is written, also by slow threads.
+        now = self.simulation.now
+        slow_s = max(daemon.thread_delays.longest(now - 60, now) for daemon in self.daemons)
+        await asyncio.sleep(_AFTER_LAST_S + SLOW_JOBS * slow_s)
         # Before the messages are signed again, which would give the same signatures.
         self.stored_at, self.stored = self.simulation.now, self._stored_signatures()
         await self._until_rest()
