@@ -163,6 +163,11 @@ def _lacks_origin(stage: Stage, ask: Ask) -> bool:
     return has_stopped or is_new or not is_read or had_node_failure(stage, ask, INDEX_RETRY_S)
 
 
+def _is_ahead(stage: Stage, ask: Ask) -> bool:
+    """The P-Chain of a world can grow by many blocks before a daemon reads its height again."""
+    return ask.height is not None and ask.block_age_s < KNOWN_BLOCK_S
+
+
 def _is_unknown_to_nodes(stage: Stage, ask: Ask) -> bool:
     """A node that lags does not have the transaction yet."""
     return ask.is_of_tx and had_node_failure(stage, ask)
@@ -176,6 +181,7 @@ _CONDITIONS: Final[dict[str, Condition]] = {
     "nodes_disagree": _lacks_nodes,
     "destination_unavailable": lambda stage, ask: ask.has_destination and _lacks_nodes(stage, ask),
     "height_not_indexed": _is_behind,
+    "height_too_new": _is_ahead,
     "starting": _is_starting,
     "shutting_down": _is_stopping,
     "signing_blocked": _is_blocked,
