@@ -110,6 +110,9 @@ def _check_reached(stage: Stage, ask: Ask) -> None:
     willing = int(detail["signedWeight"])
     stage.simulation.reach("a missed quorum was judged")
     for validator in detail["validators"]:
+        # A node has lied about the set (`_indices`).
+        if validator["nodeIds"] and not _indices(stage, ask, validator):
+            continue
         if validator["reason"] in _BLAME and _has_lied_in_round(stage, ask, validator):
             continue
         # In the set inactive validators are weight without keys and nodes. One that was funded

@@ -14,7 +14,8 @@ import select
 import termios
 from collections.abc import Callable, Generator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import psycopg
 from psycopg import waiting
@@ -48,6 +49,8 @@ _OPTIONS: Final = (
 _IN_TRANSACTION: Final = psycopg.pq.TransactionStatus.INTRANS
 _IDLE: Final = psycopg.pq.TransactionStatus.IDLE
 _NO_PIPELINE: Final = psycopg.pq.PipelineStatus.OFF
+# A generator of psycopg that asks the server for nothing, unless a pipeline is in another one.
+_BEGIN_PIPELINE: Final = "_enter_gen"
 
 
 class Loss(StrEnum):
@@ -176,6 +179,10 @@ class DatabaseServer:
     def exchange(self, session: Session, work: Generator[Any, Any, T]) -> Steps[T]:
         """Let a generator of psycopg send requests and receive the replies; return its result."""
         session.check()
+        if isinstance(work, GeneratorType) and work.__name__ == _BEGIN_PIPELINE:
+            query = _Query(work, session.pgconn.socket)
+            assert query.is_done
+            return cast("T", query.result())
         pgconn = session.pgconn
         yield self._draw_delay(session.link)
         yield from self._cross(session)
