@@ -33,6 +33,7 @@ from tests.aggregation.fixtures import (
     silent,
     wrong,
 )
+from tests.aggregation.memory_archive import MemoryArchive
 from tests.aggregation.verifier import assert_valid
 from tests.aggregation.virtual_time import InlineExecutor, now, run
 from warpseal.aggregation import verification
@@ -57,6 +58,26 @@ def test_a_timeout_beyond_the_bounds_is_refused(timeout_s: float) -> None:
     async def main() -> None:
         with pytest.raises(InvalidTimeout):
             await AggregatorSetup(members([1])).service.aggregate(request(timeout_s=timeout_s))
+
+    run(main())
+
+
+def test_no_signature_leaves_that_was_forbidden_while_it_was_stored() -> None:
+    async def main() -> None:
+        setup = AggregatorSetup(members([1] * 5), archive=MemoryArchive(commit_s=1.0))
+        forbidden = set[UnsignedMessage]()
+
+        def check_allowed(subject: UnsignedMessage, _: SubnetID | None) -> None:
+            if subject in forbidden:
+                raise UnknownChain("forbidden by the test")
+
+        service = setup.build_service(check_allowed=check_allowed, clock=now)
+        await service.aggregate(request())
+        storing = asyncio.create_task(service.aggregate(request(is_pinned=True)))
+        await asyncio.sleep(0.5)
+        forbidden.add(message())
+        with pytest.raises(UnknownChain):
+            await storing
 
     run(main())
 

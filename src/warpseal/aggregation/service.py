@@ -208,6 +208,8 @@ class SignatureAggregator:
             result = await self._collect(request, caller)
         if request.is_pinned:
             await self._pinned.ensure_stored(resolved, result, is_new=not course.is_cached)
+            # It may have been forbidden while its signature was stored.
+            self.check_allowed(message, resolved.subnet_id)
         course.result = result
         return Aggregation(
             result.signed_message,

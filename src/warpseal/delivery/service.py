@@ -62,6 +62,7 @@ from warpseal.validators.chains import ChainLookup
 from warpseal.validators.heights import ProposedHeight
 from warpseal.validators.sets import ValidatorSets
 from warpseal.warp.ids import P_CHAIN, ChainID, SubnetID, id_text
+from warpseal.warp.message import SignedMessage
 from warpseal.warp.validator_set import CanonicalValidatorSet, has_quorum
 
 log = logging.getLogger(__name__)
@@ -161,7 +162,9 @@ class DeliveryService:
             delivery = await self._sign_recent(request, destination, deadline)
             if delivery is not None:
                 return delivery
-        return await self._sign_new(request, deadline)
+        delivery = await self._sign_new(request, deadline)
+        self._check_allowed(delivery.result)
+        return delivery
 
     async def _sign_recent(
         self, request: DeliveryRequest, destination: Destination, deadline: float
@@ -276,6 +279,14 @@ class DeliveryService:
             # repetition asks only validators that are new.
             await asyncio.sleep(signer.epoch_lag_s)
 
+    def _check_allowed(self, signed: Aggregation | L1SignedMessage) -> None:
+        """Raise what `check_allowed` of the aggregator raises.
+
+        A message may have been forbidden while its report, or a second message, was made.
+        """
+        message = SignedMessage.parse(signed.signed_message).unsigned
+        self._aggregator.check_allowed(message, signed.signing_subnet_id)
+
     async def signing_set(
         self, source_chain_id: ChainID, destination_id: ChainID
     ) -> CanonicalValidatorSet:
@@ -340,8 +351,11 @@ class DeliveryService:
             signer, destination, deadline, is_whole=request.wants_report
         )
         if request.wants_report:
-            return await self._deliver_whole(signer, outcome, deadline)
-        return Delivery(outcome.signed.result, outcome.report, outcome.report.headers())
+            delivery = await self._deliver_whole(signer, outcome, deadline)
+        else:
+            delivery = Delivery(outcome.signed.result, outcome.report, outcome.report.headers())
+        self._check_allowed(delivery.result)
+        return delivery
 
     async def explain_l1(self, request: L1DeliveryRequest) -> Explanation:
         """Return the explanation of a transaction's message.
