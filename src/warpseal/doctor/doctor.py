@@ -79,7 +79,11 @@ async def run_checks(config: Config, timeout_s: float) -> list[Finding]:
         findings += await check_gateway(config, network_id)
         with TemporaryDirectory(prefix="warpseal-doctor-") as folder:
             own_config = _with_own_identity(config, Path(folder))
-            return findings + await _check_peers(own_config, upstreams, network_id, timeout_s)
+            # The parts of a daemon with this configuration, which has its store.
+            readers = find_readers(config)
+            return findings + await _check_peers(
+                own_config, upstreams, network_id, timeout_s, readers
+            )
 
 
 async def _check_store(config: Config, network_id: int) -> Finding:
@@ -109,7 +113,11 @@ def _describe_store(url: StoreUrl) -> str:
 
 
 async def _check_peers(
-    config: Config, upstreams: Upstreams, network_id: int, timeout_s: float
+    config: Config,
+    upstreams: Upstreams,
+    network_id: int,
+    timeout_s: float,
+    readers: Sequence[str],
 ) -> list[Finding]:
     registries = Registries(config, DaemonLoggers(config.logs.level))
     async with AsyncExitStack() as stack:
@@ -127,7 +135,7 @@ async def _check_peers(
             now = asyncio.get_running_loop().time
             checks = [quorum_check(subnet_id, tracker, lambda: network) for subnet_id in subnet_ids]
             checks += peer_checks(network, tracker, validators.current, config.peers, now)
-            checks.append(upgrade_check(network, validators.upgrades, find_readers(config)))
+            checks.append(upgrade_check(network, validators.upgrades, readers))
             findings: list[Finding] = []
             for check in checks:
                 if check.findings is not None:
