@@ -588,7 +588,7 @@ class EvictionWork(RowsWork):
         "SELECT * FROM observed_validations ORDER BY validation_id",
     )
     # The first messages are kept for ever, the next ones are too old, and then too many.
-    pinned, old, messages, kept = 2, 3, 10, 5
+    pinned_count, old_count, message_count, kept_count = 2, 3, 10, 5
 
     def _store(self) -> Store:
         # Three messages fit, whatever a step has counted before an error.
@@ -597,8 +597,8 @@ class EvictionWork(RowsWork):
 
     async def _create(self) -> None:
         async with self._store() as store:
-            for number in range(self.messages):
-                if number < self.pinned:
+            for number in range(self.message_count):
+                if number < self.pinned_count:
                     store.archive.pin(message(number))
                 store.archive.store_shares(message(number), [share(number)])
                 await store.archive.store_signature(message(number), signature(number))
@@ -614,8 +614,8 @@ class EvictionWork(RowsWork):
         long ago.
         """
         now = time.time()
-        for number in range(self.messages):
-            used_at = 0.0 if number < self.pinned + self.old else now - 1_000 + number
+        for number in range(self.message_count):
+            used_at = 0.0 if number < self.pinned_count + self.old_count else now - 1_000 + number
             use = "UPDATE messages SET used_at = ? WHERE message_id = ?"
             connection.run(use, used_at, message(number).id)
         for number in range(4):
@@ -647,10 +647,13 @@ class EvictionWork(RowsWork):
         How many messages a step removes depends on what a step that failed has counted.
         """
         left, before = rows[self.messages_query], undisturbed[self.messages_query]
-        if self.messages > len(left) > self.kept and self.messages > len(before) > self.kept:
+        if (
+            self.message_count > len(left) > self.kept_count
+            and self.message_count > len(before) > self.kept_count
+        ):
             all_messages = undisturbed_states(type(self))[0].rows[self.messages_query]
-            newest = all_messages[self.pinned + self.messages - len(left) :]
-            assert left == all_messages[: self.pinned] + newest
+            newest = all_messages[self.pinned_count + self.message_count - len(left) :]
+            assert left == all_messages[: self.pinned_count] + newest
             undisturbed = {**undisturbed, self.messages_query: left}
         return rows == undisturbed
 

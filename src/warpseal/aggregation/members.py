@@ -294,8 +294,8 @@ class MemberTable:
     def _find_permanent_keyless_weight(self) -> int:
         """Return the weight without a key that no balance and no later height brings back.
 
-        Each validator of an L1 has a key; a permissioned one from before the conversion has that of
-        its node on the Primary Network, or none.
+        Each validator of an L1 has a key. A permissioned validator from before the conversion has
+        the key of its node on the Primary Network, or none.
         """
         if not any(validation.is_l1 for validation in self._current):
             return self.keyless_weight
